@@ -1,0 +1,20 @@
+"""Shoal serves a fleet of small models on hardware you own. Start with ARCHITECTURE.md.
+
+`Client` and `AsyncClient` are imported on first use, so that no other room pays for them.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.client import AsyncClient, Client
+
+__version__ = "0.1.0"
+__all__ = ["AsyncClient", "Client", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("AsyncClient", "Client"):
+        from shoal import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module 'shoal' has no attribute {name!r}")

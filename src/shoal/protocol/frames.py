@@ -1,0 +1,156 @@
+"""What node and runtime host say to each other over two Unix sockets: u32 length, then msgpack.
+
+Control carries loading, cancelling and stopping; data carries windows and answers, so that a cancel
+never waits behind a payload. Every frame is a tagged array; a host opens with `Hello`, and a node that
+cannot read its version stops it.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from shoal.protocol.errors import Fault, ShoalError
+from shoal.protocol.facts import Facts, Profile
+from shoal.protocol.items import Item, Output
+
+FRAMES_VERSION = 1
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+_LENGTH = struct.Struct("<I")
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True):
+    pass
+
+
+class Hello(Frame, tag="hello"):
+    """Host → node, first on control: who is speaking."""
+
+    pid: int
+    version: int = FRAMES_VERSION
+
+
+class Load(Frame, tag="load"):
+    """Node → host: become a replica of this model. `folder` holds its files; sent once per process."""
+
+    model: str
+    folder: str
+    facts: Facts
+    profile: Profile
+
+
+class Loaded(Frame, tag="loaded"):
+    """Host → node: ready. `profile` is the one in force, e.g. fp32 where the CPU has no bf16."""
+
+    seconds: float
+    profile: Profile
+
+
+class LoadFailed(Frame, tag="load_failed"):
+    fault: Fault
+
+
+class Cancel(Frame, tag="cancel"):
+    """Node → host: nobody waits for these items any more; skip those not yet running."""
+
+    keys: list[int]
+
+
+class Stop(Frame, tag="stop"):
+    """Node → host: finish what runs and exit."""
+
+
+class Window(Frame, tag="window"):
+    """Node → host: items to compute, each under a key unique to this node. Windows are numbered from 1."""
+
+    number: int
+    keys: list[int]
+    items: list[Item]
+
+
+class Measured(Frame):
+    """What one micro-batch took: the cost model learns from it.
+
+    `tokens` as computed, padding included; `square` is the sum of squared row lengths. Seconds of compute.
+    """
+
+    items: int
+    tokens: int
+    square: int
+    seconds: float
+    tokenize_seconds: float
+
+
+class Answer(Frame, tag="answer"):
+    """Host → node: finished items, as many outputs as keys.
+
+    `backlog` counts micro-batches still waiting or running here, as of window `seen`; `measured` is None
+    when the items failed before they were computed.
+    """
+
+    keys: list[int]
+    outputs: list[Output]
+    backlog: int
+    seen: int
+    measured: Measured | None = None
+
+
+Control = Hello | Load | Loaded | LoadFailed | Cancel | Stop
+Data = Window | Answer
+
+_encoder = msgspec.msgpack.Encoder()
+_control = msgspec.msgpack.Decoder(Control)
+_data = msgspec.msgpack.Decoder(Data)
+
+
+class BrokenFrame(ShoalError):
+    """The peer sent bytes that are no frame: it is broken or not ours, and the channel is closed."""
+
+
+def encode(frame: Control | Data) -> bytes:
+    """`frame` with its length before it, ready for the socket."""
+    buffer = bytearray(_LENGTH.size)
+    _encoder.encode_into(frame, buffer, _LENGTH.size)
+    _LENGTH.pack_into(buffer, 0, len(buffer) - _LENGTH.size)
+    return bytes(buffer)
+
+
+def decode_control(body: bytes | memoryview) -> Control:
+    return _decode(_control, body)
+
+
+def decode_data(body: bytes | memoryview) -> Data:
+    return _decode(_data, body)
+
+
+def _decode(decoder: "msgspec.msgpack.Decoder[Any]", body: bytes | memoryview) -> Any:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as e:
+        raise BrokenFrame(f"undecodable frame of {len(body)} bytes: {e}") from e
+
+
+class Splitter:
+    """Cuts a byte stream into frame bodies, whatever the sizes in which it arrives."""
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._buffer = bytearray()
+        self._max = max_frame_bytes
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The bodies completed by `data`. Raises BrokenFrame where a length is over the limit."""
+        self._buffer += data
+        start = 0
+        try:
+            while len(self._buffer) - start >= _LENGTH.size:
+                (length,) = _LENGTH.unpack_from(self._buffer, start)
+                if length > self._max:
+                    raise BrokenFrame(f"frame of {length} bytes, over {self._max}")
+                end = start + _LENGTH.size + length
+                if len(self._buffer) < end:
+                    break
+                yield bytes(self._buffer[start + _LENGTH.size : end])
+                start = end
+        finally:
+            del self._buffer[:start]

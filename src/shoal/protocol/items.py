@@ -1,0 +1,47 @@
+"""What is batched and what comes back: the payload between node and runtime, one entry an item."""
+
+from typing import Literal
+
+import msgspec
+
+from shoal.protocol.errors import Fault
+from shoal.protocol.tensors import Tensor
+
+Truncate = Literal["end", "start", "error"]
+
+
+class Item(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One text, or one pair of texts, to put through a model.
+
+    `prompt` is the prefix itself, already chosen by the task. `ids` are token ids without markers, given
+    instead of `text`. `max_tokens` lowers the model's own limit (0 keeps it); `dims` asks for a shorter
+    vector (0 keeps all) that is cut before it is normalised; `normalize` None keeps the model's own habit.
+    `raw` asks for the logit itself instead of the activated score.
+    """
+
+    text: str = ""
+    pair: str | None = None
+    ids: list[int] | None = None
+    prompt: str = ""
+    truncate: Truncate = "end"
+    max_tokens: int = 0
+    dims: int = 0
+    normalize: bool | None = None
+    raw: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """A cheap proxy of cost before anything is tokenised (characters; ids count four each)."""
+        return len(self.text) + len(self.pair or "") + len(self.prompt) + 4 * len(self.ids or ())
+
+
+class Output(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one item: named tensors ("dense" [dims] fp32, "score" [] fp32) or a fault.
+
+    `tokens` counts what was really processed, markers included; `truncated` says text was cut off.
+    """
+
+    tensors: dict[str, Tensor] = {}
+    tokens: int = 0
+    truncated: bool = False
+    fault: Fault | None = None

@@ -1,0 +1,97 @@
+"""The queue's contract: what the gateway puts in, what a node pulls out, and how answers come back.
+
+Work waits in lines, one per base model. `inprocess` fills this contract on one machine; JetStream will in a
+cluster. Both pass tests/contract/test_queue.py.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from shoal.protocol.envelope import Chunk, Job
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What one line may hold before it refuses, and how long a pulled job is lent for."""
+
+    jobs_per_line: int = 10_000
+    bytes_per_line: int = 512 * 1024 * 1024
+    lease_s: float = 4.0
+    promote_after_s: float = 10.0
+    """A batch job that has waited this long goes before interactive ones, so that it is never starved."""
+
+
+class Depth(msgspec.Struct, frozen=True):
+    """Jobs waiting (not lent), their bytes, and when the oldest was published (unix seconds)."""
+
+    jobs: int
+    size_bytes: int
+    oldest: float
+
+
+class Delivery(Protocol):
+    """A job lent to a puller until it is acknowledged, given back, or the lease runs out."""
+
+    job: Job
+
+    def reply(self, chunk: Chunk) -> None:
+        """Send a piece of the answer to whoever published the job. Never raises; a lost asker is ignored."""
+        ...
+
+    def ack(self) -> None:
+        """The job is over: it leaves the queue. Late or repeated acks do nothing."""
+        ...
+
+    def extend(self) -> None:
+        """Start the lease anew. Does nothing for a job that is no longer ours."""
+        ...
+
+    def give_back(self) -> None:
+        """Untouched: it goes to the head of its line, and this is no attempt."""
+        ...
+
+
+class Inbox(Protocol):
+    """Where the answer to one published job arrives, in order, each chunk once."""
+
+    async def next(self) -> Chunk:
+        """The next chunk; a second answer to the same job is dropped, not queued."""
+        ...
+
+    def close(self) -> None:
+        """Nobody listens any more: the job is cancelled unless its last chunk has been taken."""
+        ...
+
+
+class Listener(Protocol):
+    """What a node hears without asking. Hints may be lost; `depths` is the truth."""
+
+    def work(self, line: str) -> None:
+        """A job came to `line`."""
+        ...
+
+    def cancelled(self, job_id: str) -> None:
+        """The asker of a job that is lent out went away."""
+        ...
+
+
+class Queue(Protocol):
+    async def publish(self, job: Job) -> Inbox:
+        """Accept a job. Raises QueueFull (limit, size and setting named); once it returns, nothing is lost."""
+        ...
+
+    async def pull(self, line: str, *, max_jobs: int, max_bytes: int, wait_s: float) -> list[Delivery]:
+        """At least one job as soon as the line has any, interactive before batch, each in order of arrival.
+
+        At most `max_jobs`, and at most `max_bytes` of bodies unless the first alone is larger. An empty list
+        after `wait_s`.
+        """
+        ...
+
+    async def depths(self) -> dict[str, Depth]:
+        """Every line with waiting jobs, in one call."""
+        ...
+
+    def listen(self, listener: Listener) -> None: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,67 @@
+"""What computes. The contract every runtime fills; one file each, found by name; `host` runs one in a process.
+
+A runtime knows an engine and one loaded model. It does not know jobs, requests, queues or HTTP. `prepare` is
+called on one thread, `run` on `streams` others at once.
+"""
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from shoal.protocol.errors import InvalidInput, ShoalError
+from shoal.protocol.facts import Facts, Profile
+from shoal.protocol.items import Item
+from shoal.protocol.tensors import Array
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """An item ready to compute: token ids and segment ids [tokens], and the item it came from."""
+
+    item: Item
+    ids: list[int]
+    segments: list[int]
+    truncated: bool = False
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids)
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """`rows`: for each prepared item its named arrays. `tokens`: those computed, padding included."""
+
+    rows: list[dict[str, Array]]
+    tokens: int
+
+
+class Runtime(Protocol):
+    profile: Profile
+    """The settings in force, which may differ from those asked for (no bf16 on this CPU, say)."""
+
+    def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
+        """Tokenise. One entry per item; an item that cannot be served gets its error."""
+        ...
+
+    def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
+        """One forward pass, on stream 0…streams-1. As many rows as items. fp32 out, pooled and activated."""
+        ...
+
+
+class Opener(Protocol):
+    """Every runtime module has one as `open_runtime`."""
+
+    def __call__(self, folder: Path, facts: Facts, profile: Profile) -> Runtime: ...
+
+
+def open_runtime(folder: Path, facts: Facts, profile: Profile) -> Runtime:
+    """Load a model with the runtime that `profile` names. Raises ModelLoadFailed or InvalidInput."""
+    try:
+        module = importlib.import_module(f"shoal.runtimes.{profile.runtime}")
+    except ModuleNotFoundError as e:
+        raise InvalidInput(f"no runtime {profile.runtime!r} here ({e})") from e
+    opener: Opener = module.open_runtime
+    return opener(folder, facts, profile)
