@@ -58,7 +58,7 @@ class Dialect(Protocol):
         ...
 
     def encode(self, envelope: Envelope, request: Any, response: Any, facts: Facts, timing: Timing) -> Reply:
-        """The answer's bytes, from the task's response (the shape it has for one bad item is the dialect's)."""
+        """The answer's bytes, from the task's response (how one bad item looks is the dialect's choice)."""
         ...
 
     def refuse(self, error: ShoalError, *, accept: str = "") -> Reply:

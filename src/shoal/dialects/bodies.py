@@ -1,0 +1,90 @@
+"""Bytes to checked structs, and the headers of an answer: what every dialect needs. Knows no route."""
+
+from typing import Literal, TypeVar
+
+import msgspec
+
+from shoal.dialects import Timing
+from shoal.protocol.envelope import Envelope
+from shoal.protocol.errors import InvalidInput, UnsupportedMediaType
+
+T = TypeVar("T")
+Format = Literal["json", "msgpack"]
+Decoder = msgspec.json.Decoder[T] | msgspec.msgpack.Decoder[T]
+
+JSON = "application/json"
+MSGPACK = "application/msgpack"
+SERVER_VERSION = "0.10.1"
+"""The release whose native wire ours is compatible with; its SDK warns about any but 0.10.x."""
+
+_FORMATS: dict[str, Format] = {JSON: "json", MSGPACK: "msgpack", "application/x-msgpack": "msgpack"}
+_LONGEST_COMPLAINT = 300
+
+
+class Peek(msgspec.Struct, frozen=True):
+    model: str | None = None
+
+
+_peek = msgspec.json.Decoder(Peek)
+
+
+def peek_model(body: bytes) -> str:
+    """The top-level `model` of a JSON object, "" where it has none. Skips over all the rest."""
+    return decode(_peek, body).model or ""
+
+
+def decode(decoder: Decoder[T], body: bytes) -> T:
+    """Raises InvalidInput that says what is wrong and, with a path, where."""
+    if not body:
+        raise InvalidInput("the body is empty")
+    try:
+        return decoder.decode(body)
+    except RecursionError as e:
+        raise InvalidInput("the body is nested too deeply") from e
+    except (msgspec.MsgspecError, UnicodeDecodeError) as e:
+        # Some of msgspec's words quote the value at fault, which may be megabytes.
+        words = str(e)
+        raise InvalidInput(
+            words if len(words) <= _LONGEST_COMPLAINT else words[:_LONGEST_COMPLAINT] + "…"
+        ) from e
+
+
+def json_only(content_type: str) -> None:
+    """Raises UnsupportedMediaType unless the body is declared as JSON or not declared at all."""
+    if content_type and _declared(content_type) != "json":
+        raise UnsupportedMediaType(f"content-type is {content_type[:100]!r}; this route reads {JSON}")
+
+
+def body_format(content_type: str, body: bytes) -> Format:
+    """What the header declares; without a header, JSON where the body opens a JSON object, else msgpack."""
+    if not content_type:
+        return "json" if body.lstrip()[:1] == b"{" else "msgpack"
+    declared = _declared(content_type)
+    if declared is None:
+        raise UnsupportedMediaType(
+            f"content-type is {content_type[:100]!r}; this route reads {MSGPACK} or {JSON}"
+        )
+    return declared
+
+
+def _declared(content_type: str) -> Format | None:
+    return _FORMATS.get(content_type) or _FORMATS.get(content_type.partition(";")[0].strip().lower())
+
+
+def answer_headers(
+    envelope: Envelope, timing: Timing, truncated: int, content_type: str
+) -> list[tuple[str, str]]:
+    """Headers of a successful answer, times in ms. `truncated` counts inputs that lost text."""
+    headers = [
+        ("content-type", content_type),
+        ("x-request-id", envelope.id),
+        ("x-sie-request-id", envelope.id),
+        ("x-sie-server-version", SERVER_VERSION),
+        ("x-queue-time", f"{timing.queue_ms:.3f}"),
+        ("x-tokenization-time", f"{timing.tokenize_ms:.3f}"),
+        ("x-inference-time", f"{timing.compute_ms:.3f}"),
+        ("x-total-time", f"{timing.total_ms:.3f}"),
+    ]
+    if truncated:
+        headers.append(("x-shoal-truncated", str(truncated)))
+    return headers

@@ -1,0 +1,133 @@
+"""Our own API: /v1/encode and /v1/score, in msgpack or JSON, compatible with sie-server 0.10.
+
+One bad item gets an `error` in its place and its neighbours their results; where nothing succeeded, the
+first item's error is the answer's.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from shoal.dialects import Reply, Route, Timing
+from shoal.dialects.arrays import plain_list, wire_array
+from shoal.dialects.bodies import JSON, MSGPACK, Decoder, answer_headers, body_format, decode
+from shoal.dialects.native_bodies import EncodeBody, ScoreBody, encode_request, score_request
+from shoal.dialects.refusals import error_fields, refusal
+from shoal.protocol.envelope import Envelope
+from shoal.protocol.errors import Fault, ShoalError, from_fault
+from shoal.protocol.facts import Facts
+from shoal.protocol.tensors import Array
+from shoal.tasks.encode import EncodeRequest, EncodeResponse, Vector
+from shoal.tasks.score import Score, ScoreRequest, ScoreResponse
+
+_decoders: dict[tuple[str, str], Decoder[Any]] = {
+    ("encode", "json"): msgspec.json.Decoder(EncodeBody),
+    ("encode", "msgpack"): msgspec.msgpack.Decoder(EncodeBody),
+    ("score", "json"): msgspec.json.Decoder(ScoreBody),
+    ("score", "msgpack"): msgspec.msgpack.Decoder(ScoreBody),
+}
+_json = msgspec.json.Encoder()
+_msgpack = msgspec.msgpack.Encoder()
+
+
+class Native:
+    name = "native"
+    routes = (
+        Route("encode", "POST", "/v1/encode/{model}", "encode"),
+        Route("score", "POST", "/v1/score/{model}", "score"),
+    )
+
+    def peek(self, route: str, body: bytes) -> str:
+        """Never the body's: the path names the model."""
+        return ""
+
+    def decode(self, envelope: Envelope, body: bytes) -> EncodeRequest | ScoreRequest:
+        given = decode(_decoders[envelope.route, body_format(envelope.content_type, body)], body)
+        return encode_request(given) if isinstance(given, EncodeBody) else score_request(given)
+
+    def encode(
+        self,
+        envelope: Envelope,
+        request: EncodeRequest | ScoreRequest,
+        response: EncodeResponse | ScoreResponse,
+        facts: Facts,
+        timing: Timing,
+    ) -> Reply:
+        as_json = wants_json(envelope.accept)
+        faults: list[Fault | None]
+        if isinstance(response, EncodeResponse):
+            faults = [vector.fault for vector in response.vectors]
+            body = _encode_body(response, timing, plain_list if as_json else wire_array)
+        else:
+            assert isinstance(request, ScoreRequest), "a score response answers a score request"
+            faults = [score.fault for score in response.scores]
+            body = _score_body(request, response)
+        if faults[0] is not None and None not in faults:
+            return self.refuse(from_fault(faults[0]), accept=envelope.accept)
+        body = {"model": envelope.model} | body
+        headers = answer_headers(envelope, timing, response.truncated, JSON if as_json else MSGPACK)
+        headers.append(("x-sie-units-input-tokens", str(response.tokens)))
+        encoder = _json if as_json else _msgpack
+        return Reply(200, tuple(headers), encoder.encode(body))
+
+    def refuse(self, error: ShoalError, *, accept: str = "") -> Reply:
+        """Always JSON: every client of this wire reads it, and so does a person."""
+        key = "error" if error.retryable or error.status == 502 else "detail"
+        return refusal(error, {key: error_fields(error)})
+
+
+def wants_json(accept: str) -> bool:
+    """msgpack unless the client names JSON and not msgpack."""
+    if not accept:
+        return False
+    accept = accept.lower()
+    return JSON in accept and "msgpack" not in accept
+
+
+def _encode_body(response: EncodeResponse, timing: Timing, values: Callable[[Array], Any]) -> dict[str, Any]:
+    def item(vector: Vector) -> dict[str, Any]:
+        found: dict[str, Any] = {} if vector.id is None else {"id": vector.id}
+        if vector.values is not None:
+            found["dense"] = {"dims": response.dims, "dtype": response.dtype, "values": values(vector.values)}
+        else:
+            found["error"] = _error(vector.fault)
+        return found
+
+    return {
+        "items": [item(vector) for vector in response.vectors],
+        "timing": {
+            "total_ms": timing.total_ms,
+            "queue_ms": timing.queue_ms,
+            "tokenization_ms": timing.tokenize_ms,
+            "inference_ms": timing.compute_ms,
+        },
+        "usage": {"input_tokens": response.tokens, "truncated": response.truncated},
+    }
+
+
+def _score_body(request: ScoreRequest, response: ScoreResponse) -> dict[str, Any]:
+    def entry(rank: int, score: Score) -> dict[str, Any]:
+        known = request.documents[score.index].id
+        found: dict[str, Any] = {
+            "item_id": f"item-{score.index}" if known is None else known,
+            "score": score.score,
+            "rank": rank,
+        }
+        if score.fault is not None:
+            found["error"] = _error(score.fault)
+        return found
+
+    return {
+        "query_id": request.query_id,
+        "scores": [entry(rank, score) for rank, score in enumerate(response.ranked())],
+        "usage": {"input_tokens": response.tokens, "truncated": response.truncated},
+    }
+
+
+def _error(fault: Fault | None) -> dict[str, str]:
+    assert fault is not None, "a result or a fault"
+    return {"code": fault.code, "message": fault.message}
+
+
+DIALECT = Native()

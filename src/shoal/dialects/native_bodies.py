@@ -1,0 +1,144 @@
+"""What the native routes accept: the request bodies, and the tasks' requests made from them.
+
+Fields we do not know are skipped, whatever they hold. Media are seen and refused item by item, unread.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from shoal.protocol.errors import Fault, InvalidInput, ModelNotFound
+from shoal.protocol.items import Truncate
+from shoal.tasks.encode import Dtype, EncodeRequest, Kind, Text
+from shoal.tasks.score import Document, ScoreRequest
+
+MAX_SCORE_ITEMS = 1000
+"""The native API's own limit on documents for one query."""
+
+_ABSENT = msgspec.Raw()
+_NOTHING = (b"null", b"[]", b"\xc0", b"\x90")
+"""Nothing, as JSON and msgpack write it."""
+
+
+class Item(msgspec.Struct, frozen=True):
+    id: str | None = None
+    text: str | None = None
+    images: msgspec.Raw = _ABSENT
+    audio: msgspec.Raw = _ABSENT
+    video: msgspec.Raw = _ABSENT
+    document: msgspec.Raw = _ABSENT
+
+
+class Options(msgspec.Struct, frozen=True):
+    """`prompt_name`, `truncate`, `dimensions` and `raw` are ours; the others the SDK's."""
+
+    is_query: bool | None = None
+    profile: str | None = None
+    lora_id: str | None = None
+    lora: str | None = None
+    normalize: bool | None = None
+    instruction: str | None = None
+    prompt_name: str | None = None
+    truncate: Truncate | None = None
+    dimensions: Annotated[int, msgspec.Meta(gt=0)] | None = None
+    raw: bool | None = None
+
+
+class Params(msgspec.Struct, frozen=True):
+    output_types: list[Kind] | None = None
+    output_dtype: Dtype | None = None
+    instruction: str | None = None
+    options: Options | None = None
+
+
+class EncodeBody(msgspec.Struct, frozen=True):
+    items: list[str | Item]
+    params: Params | None = None
+
+
+class ScoreBody(msgspec.Struct, frozen=True):
+    query: str | Item
+    items: list[str | Item]
+    instruction: str | None = None
+    options: Options | None = None
+
+
+_NO_PARAMS = Params()
+_NO_OPTIONS = Options()
+
+
+def encode_request(body: EncodeBody) -> EncodeRequest:
+    """Raises InvalidInput or ModelNotFound for what no item of the request can be given."""
+    _require_items(body.items)
+    params = body.params or _NO_PARAMS
+    options = params.options or _NO_OPTIONS
+    _require_plain_model(options)
+    return EncodeRequest(
+        inputs=[
+            Text(item) if isinstance(item, str) else Text(item.text, id=item.id, fault=_media_fault(item))
+            for item in body.items
+        ],
+        kinds=tuple(params.output_types or ("dense",)),
+        prompt=options.prompt_name or "",
+        instruction=params.instruction or options.instruction or "",
+        is_query=options.is_query,
+        dims=options.dimensions or 0,
+        dtype=params.output_dtype or "float32",
+        normalize=options.normalize,
+        truncate=options.truncate or "end",
+    )
+
+
+def score_request(body: ScoreBody) -> ScoreRequest:
+    """Raises InvalidInput or ModelNotFound for what no item of the request can be given."""
+    _require_items(body.items)
+    if len(body.items) > MAX_SCORE_ITEMS:
+        raise InvalidInput(
+            f"items has {len(body.items)} entries, over the limit of {MAX_SCORE_ITEMS} that this API sets; "
+            "send several requests, or use /v1/rerank, where --max-items sets the limit",
+            limit=MAX_SCORE_ITEMS,
+            seen=len(body.items),
+            setting="--max-items",
+        )
+    options = body.options or _NO_OPTIONS
+    _require_plain_model(options)
+    query = Item(text=body.query) if isinstance(body.query, str) else body.query
+    media = _media_fault(query)
+    if media is not None:
+        raise InvalidInput(f"query: {media.message}", param="query")
+    return ScoreRequest(
+        query=query.text or "",
+        query_id=query.id,
+        documents=[
+            Document(item)
+            if isinstance(item, str)
+            else Document(item.text or "", item.id, _media_fault(item))
+            for item in body.items
+        ],
+        instruction=body.instruction or options.instruction or "",
+        truncate=options.truncate or "end",
+        raw=options.raw or False,
+    )
+
+
+def _require_items(items: list[str | Item]) -> None:
+    if not items:
+        raise InvalidInput("items is empty; give at least one", param="items")
+
+
+def _require_plain_model(options: Options) -> None:
+    """There are no adapters and no variants yet, and the base model is never given in their place."""
+    adapter = options.lora_id or options.lora
+    if adapter:
+        raise ModelNotFound(f"no adapter named {adapter[:200]!r}", adapter=adapter[:200])
+    if options.profile not in (None, "", "default"):
+        raise InvalidInput(f"no profile named {options.profile[:200]!r}; there is only 'default'")
+
+
+def _media_fault(item: Item) -> Fault | None:
+    """Why an item with pictures, sound or a file fails: leaving them out would answer another question."""
+    for name in ("images", "audio", "video", "document"):
+        medium = getattr(item, name)
+        if medium is not _ABSENT and bytes(medium) not in _NOTHING:
+            return InvalidInput(f"only text can be read; the item has {name}").fault()
+    return None

@@ -1,0 +1,191 @@
+import numpy as np
+import pytest
+
+from shoal.protocol.errors import Fault, InvalidInput
+from shoal.protocol.facts import Facts
+from shoal.protocol.items import Item, Output
+from shoal.protocol.tensors import Tensor
+from shoal.tasks import all_tasks, task_named
+from shoal.tasks.encode import EncodeRequest, Text, cast
+
+PLAIN = Facts(tasks=("encode",), family="bert", files="safetensors", max_tokens=256, dims=8)
+E5 = Facts(
+    tasks=("encode",),
+    family="bert",
+    files="safetensors",
+    max_tokens=512,
+    dims=8,
+    matryoshka=(2, 4),
+    prompts={"query": "query: ", "passage": "passage: "},
+    default_prompt="passage",
+)
+TASK = task_named("encode")
+
+
+def texts(*given: str) -> list[Text]:
+    return [Text(each) for each in given]
+
+
+def split(facts: Facts = PLAIN, **asked: object) -> list[Item | Fault]:
+    return TASK.split(EncodeRequest(**{"inputs": texts("hello")} | asked), facts)
+
+
+def row(*values: float, tokens: int = 3, truncated: bool = False) -> Output:
+    return Output({"dense": Tensor.of(np.array(values, np.float32))}, tokens=tokens, truncated=truncated)
+
+
+def test_the_folder_is_the_registry():
+    assert set(all_tasks()) >= {"encode", "score"}
+
+
+def test_a_text_becomes_an_item_with_the_callers_choices():
+    (item,) = split(E5, dims=4, normalize=False, truncate="error", is_query=True)
+    assert item == Item("hello", prompt="query: ", dims=4, normalize=False, truncate="error")
+
+
+@pytest.mark.parametrize(
+    ("asked", "prompt"),
+    [
+        ({}, "passage: "),
+        ({"is_query": True}, "query: "),
+        ({"is_query": False}, "passage: "),
+        ({"prompt": "query"}, "query: "),
+        ({"prompt": "query", "is_query": False}, "query: "),
+        ({"instruction": "Find: "}, "Find: "),
+        ({"instruction": "Find: ", "prompt": "query"}, "Find: "),
+    ],
+)
+def test_a_prompt_is_chosen_by_words_then_name_then_role_then_the_models_default(asked, prompt):
+    assert split(E5, **asked)[0].prompt == prompt
+
+
+def test_a_model_without_prompts_gets_none_whatever_the_role():
+    assert [split(PLAIN, is_query=role)[0].prompt for role in (True, False, None)] == ["", "", ""]
+
+
+def test_a_passage_prompt_may_be_called_document():
+    facts = Facts(
+        tasks=("encode",),
+        family="bert",
+        files="safetensors",
+        max_tokens=9,
+        dims=8,
+        prompts={"document": "d: "},
+    )
+    assert split(facts, is_query=False)[0].prompt == "d: "
+
+
+def test_an_unknown_prompt_is_refused_with_the_names_there_are():
+    with pytest.raises(InvalidInput, match="passage, query"):
+        split(E5, prompt="poem")
+
+
+def test_widths_the_model_was_trained_for_pass_and_others_are_refused_by_name():
+    assert [split(E5, dims=dims)[0].dims for dims in (0, 2, 4, 8)] == [0, 2, 4, 0]
+    for dims in (1, 3, 9, 10**30):
+        with pytest.raises(InvalidInput, match="2, 4, 8"):
+            split(E5, dims=dims)
+    with pytest.raises(InvalidInput, match="trained for 8"):
+        split(PLAIN, dims=4)
+
+
+def test_a_model_that_cannot_encode_says_what_it_can():
+    facts = Facts(tasks=("score",), family="bert", files="onnx", max_tokens=9)
+    with pytest.raises(InvalidInput, match="cannot encode; it can score"):
+        split(facts)
+
+
+def test_kinds_of_vector_it_does_not_give_are_refused():
+    with pytest.raises(InvalidInput, match="gives dense vectors, not sparse"):
+        split(PLAIN, kinds=("dense", "sparse"))
+
+
+@pytest.mark.parametrize("nothing", ["", " ", "\n\t ", "\u3000", "\0", " \0 \0"])
+def test_an_empty_text_gets_a_typed_fault_and_its_neighbours_an_item(nothing):
+    first, second, third = split(inputs=texts("a", nothing, "b"))
+    assert isinstance(first, Item)
+    assert isinstance(third, Item)
+    assert isinstance(second, Fault)
+    assert second.code == "EMPTY_INPUT"
+
+
+def test_an_input_without_text_is_empty():
+    assert split(inputs=[Text()])[0].code == "EMPTY_INPUT"
+
+
+def test_a_lone_surrogate_is_a_fault_and_other_odd_characters_are_text():
+    good = ["nul \0 inside", "emoji 🐟", "\u202eright to left", "e\u0301"]
+    *items, bad = split(inputs=texts(*good, "broken \ud800"))
+    assert [item.text for item in items] == good
+    assert bad.code == "INVALID_INPUT"
+    assert "character 7" in bad.message
+
+
+def test_token_ids_pass_as_they_are_without_the_models_prompt():
+    assert split(E5, inputs=[Text(ids=[1, 2])]) == [Item(ids=[1, 2])]
+
+
+@pytest.mark.parametrize("asked", [{"prompt": "query"}, {"is_query": True}, {"instruction": "x"}])
+def test_a_prompt_asked_for_with_token_ids_is_refused(asked):
+    with pytest.raises(InvalidInput, match="token ids"):
+        split(E5, inputs=[Text(ids=[1, 2])], **asked)
+
+
+def test_token_ids_outside_any_vocabulary_are_faults():
+    empty, negative, huge = split(inputs=[Text(ids=[]), Text(ids=[3, -1]), Text(ids=[10**40])])
+    assert (empty.code, negative.code, huge.code) == ("EMPTY_INPUT", "INVALID_INPUT", "INVALID_INPUT")
+
+
+def test_outputs_are_joined_in_order_with_ids_counts_and_faults():
+    request = EncodeRequest(inputs=[Text("a", id="x"), Text(""), Text("c")])
+    fault = Fault("EMPTY_INPUT", "empty")
+    outputs = [row(1, 2), Output(fault=fault), row(3, 4, tokens=7, truncated=True)]
+    response = TASK.join(request, PLAIN, outputs)
+    assert (response.dims, response.tokens, response.truncated) == (2, 10, 1)
+    assert [vector.id for vector in response.vectors] == ["x", None, None]
+    assert response.vectors[0].values.tolist() == [1, 2]
+    assert response.vectors[1].fault == fault
+    assert response.vectors[1].values is None
+    assert response.vectors[2].values.tolist() == [3, 4]
+
+
+def test_when_everything_failed_the_width_is_still_known():
+    response = TASK.join(EncodeRequest(inputs=texts("")), PLAIN, [Output(fault=Fault("EMPTY_INPUT", "e"))])
+    assert (response.dims, response.vectors[0].values) == (8, None)
+
+
+def test_float_dtypes_are_casts():
+    rows = np.array([[0.5, -1.0]], np.float32)
+    assert cast(rows, "float32").dtype.str == "<f4"
+    assert cast(rows, "float16").dtype.str == "<f2"
+    assert cast(rows, "float16").tolist() == [[0.5, -1.0]]
+
+
+def test_int8_puts_each_rows_largest_magnitude_at_127():
+    rows = np.array([[0.5, -1.0, 0.25], [0.2, 0.1, 0.0], [0, 0, 0]], np.float32)
+    assert cast(rows, "int8").tolist() == [[64, -127, 32], [127, 64, 0], [0, 0, 0]]
+    assert cast(rows, "int8").dtype.str == "|i1"
+
+
+def test_uint8_spreads_each_row_from_0_to_255_and_a_constant_row_is_128():
+    rows = np.array([[-1.0, 0.0, 1.0], [3, 3, 3]], np.float32)
+    assert cast(rows, "uint8").tolist() == [[0, 128, 255], [128, 128, 128]]
+
+
+def test_binary_packs_the_signs_first_component_in_the_highest_bit():
+    rows = np.array([[1, -1, 0, 2, -1, -1, -1, 0.1, 5]], np.float32)
+    for dtype in ("binary", "ubinary"):
+        assert cast(rows, dtype).tolist() == [[0b10010001, 0b10000000]]
+    response = TASK.join(EncodeRequest(inputs=texts("a"), dtype="binary"), PLAIN, [row(*rows[0])])
+    assert response.dims == 9
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_quantised_vectors_keep_their_direction(dtype):
+    rows = np.random.default_rng(1).standard_normal((16, 384)).astype(np.float32)
+    got = cast(rows, dtype).astype(np.float32)
+    if dtype == "uint8":
+        low, high = rows.min(axis=1, keepdims=True), rows.max(axis=1, keepdims=True)
+        got = got / 255 * (high - low) + low
+    cosine = (got * rows).sum(1) / np.linalg.norm(got, axis=1) / np.linalg.norm(rows, axis=1)
+    assert cosine.min() > 0.9995
