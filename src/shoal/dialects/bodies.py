@@ -16,6 +16,8 @@ JSON = "application/json"
 MSGPACK = "application/msgpack"
 SERVER_VERSION = "0.10.1"
 """The release whose native wire ours is compatible with; its SDK warns about any but 0.10.x."""
+ABSENT = msgspec.Raw()
+"""What a field that is only looked at, not read, holds when it is not there."""
 
 _FORMATS: dict[str, Format] = {JSON: "json", MSGPACK: "msgpack", "application/x-msgpack": "msgpack"}
 _LONGEST_COMPLAINT = 300

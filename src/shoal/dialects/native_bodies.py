@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from shoal.dialects.bodies import ABSENT
 from shoal.protocol.errors import Fault, InvalidInput, ModelNotFound
 from shoal.protocol.items import Truncate
 from shoal.tasks.encode import Dtype, EncodeRequest, Kind, Text
@@ -15,7 +16,6 @@ from shoal.tasks.score import Document, ScoreRequest
 MAX_SCORE_ITEMS = 1000
 """The native API's own limit on documents for one query."""
 
-_ABSENT = msgspec.Raw()
 _NOTHING = (b"null", b"[]", b"\xc0", b"\x90")
 """Nothing, as JSON and msgpack write it."""
 
@@ -23,10 +23,10 @@ _NOTHING = (b"null", b"[]", b"\xc0", b"\x90")
 class Item(msgspec.Struct, frozen=True):
     id: str | None = None
     text: str | None = None
-    images: msgspec.Raw = _ABSENT
-    audio: msgspec.Raw = _ABSENT
-    video: msgspec.Raw = _ABSENT
-    document: msgspec.Raw = _ABSENT
+    images: msgspec.Raw = ABSENT
+    audio: msgspec.Raw = ABSENT
+    video: msgspec.Raw = ABSENT
+    document: msgspec.Raw = ABSENT
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -139,6 +139,6 @@ def _media_fault(item: Item) -> Fault | None:
     """Why an item with pictures, sound or a file fails: leaving them out would answer another question."""
     for name in ("images", "audio", "video", "document"):
         medium = getattr(item, name)
-        if medium is not _ABSENT and bytes(medium) not in _NOTHING:
+        if medium is not ABSENT and bytes(medium) not in _NOTHING:
             return InvalidInput(f"only text can be read; the item has {name}").fault()
     return None
