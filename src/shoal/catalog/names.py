@@ -1,0 +1,45 @@
+"""What a model may be called, where its record stands, and which known name a mistyped one is near.
+
+Names are `org/name` or `name`. `@` and `:` are kept for versions and variants, `__` for routes that cannot
+hold a slash.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from shoal.protocol.errors import InvalidInput
+
+_PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_NAME = re.compile(f"{_PART}(?:/{_PART})?")
+_MAX_CHARACTERS = 128
+
+
+def check_name(name: str) -> str:
+    """`name` as it is. Raises InvalidInput where no model may be called so."""
+    if len(name) > _MAX_CHARACTERS:
+        raise InvalidInput(f"a model's name has at most {_MAX_CHARACTERS} characters, this one {len(name)}")
+    if not _NAME.fullmatch(name) or "__" in name:
+        raise InvalidInput(
+            f"{name!r} cannot name a model: use letters, digits, `.`, `-`, single `_`, and at most one `/`"
+        )
+    return name
+
+
+def name_of_folder(folder_name: str) -> str:
+    """A name made from a folder's; what is not allowed becomes a dash. Raises InvalidInput if none is left."""
+    return check_name(re.sub(r"[^A-Za-z0-9.]+", "-", folder_name).strip("-."))
+
+
+def slug(name: str) -> str:
+    """A file name for a model; different names never share one, because no name holds `__`."""
+    return name.replace("/", "__")
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The known name that `name` was most likely meant to be, or ""."""
+    wanted = name[:_MAX_CHARACTERS].casefold()
+    folded = {candidate.casefold(): candidate for candidate in known}
+    by_last_part = [candidate for key, candidate in folded.items() if key.rpartition("/")[2] == wanted]
+    found = difflib.get_close_matches(wanted, folded, n=1, cutoff=0.6)
+    return by_last_part[0] if by_last_part else folded[found[0]] if found else ""

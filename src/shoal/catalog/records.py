@@ -1,0 +1,82 @@
+"""The installed models as files, `models/<slug>.json`: one record each, replaced in one step. No locks here."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from shoal.catalog import Card, Model
+from shoal.catalog.artifacts import write_file
+from shoal.catalog.names import slug
+from shoal.protocol.facts import Facts
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    size_bytes: int
+    facts: Facts
+    card: Card
+
+
+class _Reference(msgspec.Struct, frozen=True):
+    """What every release's record says, also one that we cannot read as a whole."""
+
+    digest: str
+
+
+class Records:
+    def __init__(self, folder: Path, artifacts: Path) -> None:
+        self._folder, self._artifacts = folder, artifacts
+
+    def read(self) -> tuple[dict[str, Model], dict[str, str]]:
+        """Name → model, and name → what is wrong for the records that cannot be served; both by name."""
+        models, problems = {}, {}
+        for path in sorted(self._folder.glob("[!.]*.json")):
+            try:
+                record = msgspec.json.decode(path.read_bytes(), type=_Record)
+            except FileNotFoundError:
+                continue  # removed since it was listed
+            except (msgspec.DecodeError, UnicodeDecodeError, OSError) as e:
+                problems[path.stem.replace("__", "/")] = f"its record {path} cannot be read: {e}"
+                continue
+            model = Model(
+                card=record.card,
+                facts=record.facts,
+                folder=self._artifacts / record.digest,
+                digest=record.digest,
+                size_bytes=record.size_bytes,
+            )
+            if model.folder.is_dir():
+                models[model.name] = model
+            else:
+                problems[model.name] = f"its files are gone from {model.folder}"
+        return dict(sorted(models.items())), problems
+
+    def write(self, model: Model) -> None:
+        record = _Record(digest=model.digest, size_bytes=model.size_bytes, facts=model.facts, card=model.card)
+        write_file(
+            self._folder / f"{slug(model.name)}.json", msgspec.json.format(msgspec.json.encode(record))
+        )
+
+    def remove(self, name: str) -> None:
+        (self._folder / f"{slug(name)}.json").unlink(missing_ok=True)
+
+    def digests(self) -> set[str] | None:
+        """Every artifact that a record names; None if some record does not even tell its own."""
+        try:
+            return {
+                msgspec.json.decode(path.read_bytes(), type=_Reference).digest
+                for path in self._folder.glob("[!.]*.json")
+            }
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
+    def signature(self) -> object:
+        """Differs after every write and removal. The folder's mtime alone misses two in one clock tick."""
+        try:
+            with os.scandir(self._folder) as entries:
+                stats = [(entry.name, entry.stat()) for entry in entries if entry.name.endswith(".json")]
+        except FileNotFoundError:
+            return []
+        return sorted((name, stat.st_mtime_ns, stat.st_ino, stat.st_size) for name, stat in stats)
