@@ -1,0 +1,106 @@
+"""encode: texts cut into requests, and the vectors of their answers joined into one array."""
+
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+
+from shoal.client import answers
+from shoal.client.calls import Call, ask_part
+from shoal.client.errors import BadAnswer, ItemsFailed
+from shoal.client.flow import Terms
+from shoal.client.inputs import Texts, chunked, encoded, listed
+from shoal.protocol.errors import InvalidInput, ShoalError
+from shoal.protocol.items import Truncate
+from shoal.protocol.tensors import Array
+from shoal.tasks.encode import Dtype
+
+Rows = list[Array | ShoalError]
+
+
+class EncodeOptions(TypedDict, total=False):
+    is_query: bool | None
+    """Apply the model's prompt for queries or, if false, for passages. None: its default prompt, if any."""
+    prompt: str | None
+    """Apply one of the model's prompts by its name."""
+    instruction: str | None
+    """Put this before each text, instead of a prompt."""
+    dimensions: int | None
+    """A shorter width that the model was trained for; None keeps all."""
+    dtype: Dtype
+    normalize: bool | None
+    """None keeps the model's own habit."""
+    truncate: Truncate
+    """Of a text that is too long, cut off the "end" (the default) or the "start", or give it an "error"."""
+
+
+def encode(
+    terms: Terms,
+    model: str,
+    texts: Texts,
+    *,
+    errors: Literal["raise", "return"] = "raise",
+    is_query: bool | None = None,
+    prompt: str | None = None,
+    instruction: str | None = None,
+    dimensions: int | None = None,
+    dtype: Dtype = "float32",
+    normalize: bool | None = None,
+    truncate: Truncate = "end",
+) -> Call[Any]:
+    """One row per text; see `Client.encode`. Raises InvalidInput for what cannot be sent."""
+    if errors not in ("raise", "return"):
+        raise InvalidInput(f'errors is {errors!r}; it is "raise" or "return"')
+    is_single, inputs = listed(texts)
+    items = [encoded(text, f"texts[{index}]") for index, text in enumerate(inputs)]
+    options = {
+        "is_query": is_query,
+        "prompt_name": prompt,
+        "dimensions": dimensions,
+        "normalize": normalize,
+        "truncate": None if truncate == "end" else truncate,
+    }
+    params = {
+        "output_types": ["dense"],
+        "output_dtype": dtype,
+        "instruction": instruction,
+        "options": {key: value for key, value in options.items() if value is not None},
+    }
+    params = {key: value for key, value in params.items() if value}
+    flows = [
+        ask_part(terms, "encode", model, {"items": items[part], "params": params}, part, answers.vectors)
+        for part in chunked(items)
+    ]
+
+    def join(parts: list[Rows]) -> Any:
+        rows = [row for part in parts for row in part]
+        if errors == "return":
+            kept = [row if isinstance(row, ShoalError) else row.copy() for row in rows]
+            return kept[0] if is_single else kept
+        if is_single:
+            return _single(rows[0])
+        return _stacked(rows) if rows else _nothing(dtype, dimensions)
+
+    return Call(flows, join)
+
+
+def _single(row: Array | ShoalError) -> Array:
+    if isinstance(row, ShoalError):
+        raise row
+    return row.copy()
+
+
+def _stacked(rows: Rows) -> Array:
+    failed = {index: row for index, row in enumerate(rows) if isinstance(row, ShoalError)}
+    if failed:
+        vectors = [None if isinstance(row, ShoalError) else row.copy() for row in rows]
+        raise ItemsFailed(failed, vectors, len(rows))
+    if len({(row.shape, row.dtype) for row in rows if not isinstance(row, ShoalError)}) > 1:
+        raise BadAnswer("the server sent vectors of different widths or types for one call")
+    return np.stack(rows)  # type: ignore[arg-type]  # no errors are left in it
+
+
+def _nothing(dtype: Dtype, dimensions: int | None) -> Array:
+    """No rows, as wide as can be known without asking."""
+    is_packed = dtype in ("binary", "ubinary")
+    width = dimensions or 0
+    return np.empty((0, -(-width // 8) if is_packed else width), np.uint8 if is_packed else dtype)

@@ -1,0 +1,153 @@
+"""The blocking client: drives the flows of a call with httpx, several at a time where a call has several.
+
+A large input is cut into requests, and a server that had to wait for our next one would leave its device
+idle meanwhile; so up to `concurrency` are under way at once, on threads that live as long as the call.
+"""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
+
+import httpx
+
+from shoal.client import calls
+from shoal.client.calls import Call
+from shoal.client.encoding import EncodeOptions, encode
+from shoal.client.flow import ConnectionFailed, Flow, Outcome, Received, Send, Terms
+from shoal.client.inputs import Item, Texts
+from shoal.client.scoring import Ranked, ScoreOptions, score
+from shoal.client.transport import direct_hosts, failed, settings, timeouts
+from shoal.protocol.envelope import Priority
+from shoal.protocol.errors import Cancelled, ShoalError
+from shoal.protocol.tensors import Array
+
+T = TypeVar("T")
+
+
+class Client:
+    """Asks a Shoal server. May be shared by threads; close it, or use it in a `with` block."""
+
+    def __init__(
+        self,
+        base_url: str = "http://127.0.0.1:8080",
+        api_key: str | None = None,
+        timeout_s: float = 120.0,
+        *,
+        connect_retry_s: float = 10.0,
+        concurrency: int = 4,
+        priority: Priority = "interactive",
+    ) -> None:
+        """`timeout_s` bounds each request with all its retries (a large input is several requests);
+        `connect_retry_s` is for how long a server that refuses connections is tried again, 0 not at all;
+        `concurrency` is how many requests of one call are under way at once.
+        """
+        self._terms = Terms(base_url=base_url, timeout_s=timeout_s, connect_retry_s=connect_retry_s)
+        self._concurrency = concurrency
+        self._http = httpx.Client(**settings(base_url, api_key, priority), mounts=direct_hosts(base_url))
+
+    @overload
+    def encode(
+        self,
+        model: str,
+        texts: Texts,
+        *,
+        errors: Literal["raise"] = "raise",
+        **options: Unpack[EncodeOptions],
+    ) -> Array: ...
+    @overload
+    def encode(
+        self, model: str, texts: Texts, *, errors: Literal["return"], **options: Unpack[EncodeOptions]
+    ) -> list[Array | ShoalError]: ...
+    def encode(self, model: str, texts: Texts, **options: Any) -> Any:
+        """Vectors [n, dims] of many texts, or [dims] of a single string or mapping; no texts give no rows.
+
+        Options are those of `EncodeOptions`: is_query, prompt, instruction, dimensions, dtype, normalize,
+        truncate. If some of many texts fail, ItemsFailed is raised, which holds the vectors of the others;
+        `errors="return"` gives a list instead, with the vector or the exception of each text in its place.
+        """
+        return self._run(encode(self._terms, model, texts, **options))
+
+    def score(
+        self, model: str, query: Item, documents: Texts, **options: Unpack[ScoreOptions]
+    ) -> list[Ranked]:
+        """The documents by how well they answer the query, best first, equals in the order given.
+
+        Options are those of `ScoreOptions`: top_n, raw, instruction, truncate. Raises ItemsFailed if some
+        documents could not be scored, with the ranking of the others.
+        """
+        return self._run(score(self._terms, model, query, documents, **options))
+
+    def models(self, *, catalog: bool = False) -> list[dict[str, Any]]:
+        """What can be served now, the default first, as the server describes it; `catalog`: every card."""
+        return self._run(calls.models(self._terms, catalog=catalog))
+
+    def model(self, name: str) -> dict[str, Any]:
+        """One model, as the server describes it. Raises ModelNotFound."""
+        return self._run(calls.model(self._terms, name))
+
+    def ready(self) -> bool:
+        """Whether a server answers and is able to serve. One look, no waiting, no error."""
+        return self._run(calls.ready(self._terms))
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, call: Call[T]) -> T:
+        """Returns once nothing of the call is under way; the first error ends all waits and attempts."""
+        over = threading.Event()
+        if len(call.flows) < 2 or self._concurrency < 2:
+            return call.join([self._drive(flow, over) for flow in call.flows])
+        with ThreadPoolExecutor(min(self._concurrency, len(call.flows)), "shoal-client") as pool:
+            futures = [pool.submit(self._drive, flow, over) for flow in call.flows]
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            except BaseException:
+                over.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return call.join([future.result() for future in futures])
+
+    def _drive(self, flow: Flow[T], over: threading.Event) -> T:
+        outcome: Outcome | None = None
+        while True:
+            try:
+                action = flow.send(outcome)
+            except StopIteration as e:
+                return e.value  # type: ignore[no-any-return]  # a generator's return value is untyped
+            if over.is_set():
+                raise Cancelled("another request of this call failed")
+            if isinstance(action, Send):
+                outcome = self._send(action)
+            else:
+                over.wait(action.seconds)
+                outcome = None
+
+    def _send(self, send: Send) -> Outcome:
+        request, until = send.request, self._terms.now() + send.timeout_s
+        body = bytearray()
+        try:
+            with self._http.stream(
+                request.method,
+                request.path,
+                content=request.body or None,
+                headers=dict(request.headers),
+                timeout=timeouts(send),
+            ) as response:
+                # httpx bounds each read, not their sum: an answer that trickles would never time out.
+                for piece in response.iter_bytes():
+                    body += piece
+                    if self._terms.now() > until:
+                        return ConnectionFailed("timeout", "the answer came too slowly")
+                return Received(response.status_code, dict(response.headers), bytes(body))
+        except httpx.RequestError as e:
+            return failed(e)
