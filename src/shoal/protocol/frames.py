@@ -7,7 +7,7 @@ cannot read its version stops it.
 
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -20,18 +20,14 @@ MAX_FRAME_BYTES = 256 * 1024 * 1024
 _LENGTH = struct.Struct("<I")
 
 
-class Frame(msgspec.Struct, frozen=True, array_like=True):
-    pass
-
-
-class Hello(Frame, tag="hello"):
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     """Host → node, first on control: who is speaking."""
 
     pid: int
     version: int = FRAMES_VERSION
 
 
-class Load(Frame, tag="load"):
+class Load(msgspec.Struct, frozen=True, array_like=True, tag="load"):
     """Node → host: become a replica of this model. `folder` holds its files; sent once per process."""
 
     model: str
@@ -40,28 +36,28 @@ class Load(Frame, tag="load"):
     profile: Profile
 
 
-class Loaded(Frame, tag="loaded"):
+class Loaded(msgspec.Struct, frozen=True, array_like=True, tag="loaded"):
     """Host → node: ready. `profile` is the one in force, e.g. fp32 where the CPU has no bf16."""
 
     seconds: float
     profile: Profile
 
 
-class LoadFailed(Frame, tag="load_failed"):
+class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag="load_failed"):
     fault: Fault
 
 
-class Cancel(Frame, tag="cancel"):
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
     """Node → host: nobody waits for these items any more; skip those not yet running."""
 
     keys: list[int]
 
 
-class Stop(Frame, tag="stop"):
+class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     """Node → host: finish what runs and exit."""
 
 
-class Window(Frame, tag="window"):
+class Window(msgspec.Struct, frozen=True, array_like=True, tag="window"):
     """Node → host: items to compute, each under a key unique to this node. Windows are numbered from 1."""
 
     number: int
@@ -69,20 +65,21 @@ class Window(Frame, tag="window"):
     items: list[Item]
 
 
-class Measured(Frame):
+class Measured(msgspec.Struct, frozen=True, array_like=True):
     """What one micro-batch took: the cost model learns from it.
 
-    `tokens` as computed, padding included; `square` is the sum of squared row lengths. Seconds of compute.
+    `tokens` as computed, padding included; `square` is the sum of squared row lengths. `seconds` of compute;
+    `tokenize_seconds` is the longest that a window of these items took to tokenise, beside the compute.
     """
 
     items: int
     tokens: int
     square: int
     seconds: float
-    tokenize_seconds: float
+    tokenize_seconds: float = 0.0
 
 
-class Answer(Frame, tag="answer"):
+class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
     """Host → node: finished items, as many outputs as keys.
 
     `backlog` counts micro-batches still waiting or running here, as of window `seen`; `measured` is None
@@ -99,9 +96,11 @@ class Answer(Frame, tag="answer"):
 Control = Hello | Load | Loaded | LoadFailed | Cancel | Stop
 Data = Window | Answer
 
+_F = TypeVar("_F")
+
 _encoder = msgspec.msgpack.Encoder()
-_control = msgspec.msgpack.Decoder(Control)
-_data = msgspec.msgpack.Decoder(Data)
+_control: "msgspec.msgpack.Decoder[Control]" = msgspec.msgpack.Decoder(Control)
+_data: "msgspec.msgpack.Decoder[Data]" = msgspec.msgpack.Decoder(Data)
 
 
 class BrokenFrame(ShoalError):
@@ -124,7 +123,7 @@ def decode_data(body: bytes | memoryview) -> Data:
     return _decode(_data, body)
 
 
-def _decode(decoder: "msgspec.msgpack.Decoder[Any]", body: bytes | memoryview) -> Any:
+def _decode(decoder: "msgspec.msgpack.Decoder[_F]", body: bytes | memoryview) -> _F:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as e:

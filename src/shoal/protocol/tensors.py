@@ -14,7 +14,7 @@ class Tensor(msgspec.Struct, frozen=True, array_like=True):
 
     dtype: str
     shape: tuple[int, ...]
-    data: bytes | memoryview
+    data: bytes
 
     @classmethod
     def of(cls, array: Array) -> "Tensor":

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
-import numpy as np
 
 from shoal.protocol.errors import InvalidInput, ShoalError
 from shoal.protocol.facts import Facts, Profile

@@ -1,0 +1,80 @@
+"""The composition: queue, node and gateway put together in one process, started and drained in order."""
+
+import asyncio
+import logging
+import signal
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from shoal import console
+from shoal.catalog.store import Store
+from shoal.gateway.app import Gateway
+from shoal.gateway.pages import Pages
+from shoal.gateway.server import listen, make_server
+from shoal.gateway.settings import GatewaySettings
+from shoal.node.agent import Agent
+from shoal.node.measured import MeasuredStore
+from shoal.node.scheduler import Settings
+from shoal.observe import log as logs
+from shoal.queue import Limits
+from shoal.queue.inprocess import InProcessQueue
+
+log = logging.getLogger("shoal")
+
+
+class Road(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a server on one machine is started with."""
+
+    host: str
+    port: int
+    home: Path | None
+    max_items: int
+    log_format: str
+    gateway: GatewaySettings
+    node: Settings
+    queue: Limits
+
+
+def run(road: Road) -> None:
+    """Serve until SIGINT or SIGTERM, then finish what was accepted. A second signal ends it at once."""
+    logs.configure("json" if road.log_format == "json" else "text")
+    uvloop.run(serve(road))
+
+
+async def serve(road: Road) -> None:
+    store = Store(road.home)
+    sock = listen(road.host, road.port)
+    queue = InProcessQueue(road.queue)
+    agent = Agent(queue, store, road.node, MeasuredStore(store.home / "measured"), road.max_items)
+    stopping = asyncio.Event()
+    pages = Pages(store, agent.states, queue, lambda: agent.is_ready() and not stopping.is_set(), console.page())
+    gateway = Gateway(queue, store, agent.states, pages, road.gateway)
+    server = make_server(gateway, road.gateway)
+    _on_signals(stopping)
+    agent.start()
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    port = sock.getsockname()[1]
+    log.info("listening", extra=logs.fields(url=f"http://{road.host}:{port}", models=len(store.models())))
+    stopped = asyncio.create_task(stopping.wait())
+    await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    log.info("draining", extra=logs.fields(jobs=len(agent.scheduler.tickets)))
+    server.should_exit = True
+    await serving
+    await agent.drain()
+    await queue.close()
+    log.info("stopped")
+
+
+def _on_signals(stopping: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+
+    def ask(number: int) -> None:
+        if stopping.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        stopping.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ask, number)

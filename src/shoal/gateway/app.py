@@ -1,0 +1,167 @@
+"""The ASGI application: one function a request goes through, from its head to its answer's last byte."""
+
+import logging
+import time
+from typing import Protocol
+
+from shoal.catalog import Model
+from shoal.dialects import Reply, all_dialects
+from shoal.gateway import admission, routing
+from shoal.gateway.asgi import Receive, Scope, Send, read_body, send_reply
+from shoal.gateway.pages import Pages, States
+from shoal.gateway.settings import GatewaySettings
+from shoal.gateway.waiting import answers
+from shoal.observe import log as logs
+from shoal.observe import metrics
+from shoal.protocol.envelope import Envelope, Job
+from shoal.protocol.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InternalError,
+    InvalidInput,
+    MethodNotAllowed,
+    ModelLoading,
+    ResourceExhausted,
+    ShoalError,
+    over_limit,
+)
+from shoal.queue import Inbox, Queue
+
+log = logging.getLogger("shoal.gateway")
+
+
+class Models(Protocol):
+    """What the gateway asks of the catalog. `resolve` raises ModelNotFound with a way out."""
+
+    def resolve(self, name: str) -> Model: ...
+    def default_model(self, task: str) -> Model: ...
+
+
+class Gateway:
+    def __init__(
+        self, queue: Queue, models: Models, states: States, pages: Pages, settings: GatewaySettings
+    ) -> None:
+        self._queue = queue
+        self._models = models
+        self._states = states
+        self._pages = pages
+        self._settings = settings
+        self._in_flight = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        began = time.perf_counter()
+        route, status = await self._serve(scope, receive, send)
+        metrics.REQUESTS.labels(route, status).inc()
+        metrics.REQUEST_SECONDS.labels(route).observe(time.perf_counter() - began)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> tuple[str, int]:
+        """The route's name and the status that was sent, for the count."""
+        headers = admission.headers_of(scope["headers"])
+        try:
+            page = self._pages.find(scope["method"], scope["path"])
+            if page is not None:
+                if page.needs_key:
+                    admission.check_key(headers, self._settings)
+                reply = await page.answer(scope["path"], scope["query_string"])
+                await send_reply(send, reply, head_only=scope["method"] == "HEAD")
+                return page.name, reply.status
+            target = routing.find(scope["method"], scope["path"])
+        except ShoalError as error:
+            reply = _with_allow(all_dialects()["native"].refuse(error, accept="application/json"), error)
+            await send_reply(send, reply)
+            return "none", reply.status
+        return target.route.name, await self._compute(target, headers, receive, send)
+
+    async def _compute(
+        self, target: routing.Target, headers: admission.Headers, receive: Receive, send: Send
+    ) -> int:
+        self._in_flight += 1
+        metrics.IN_FLIGHT.set(self._in_flight)
+        inbox: Inbox | None = None
+        envelope: Envelope | None = None
+        started = False
+        try:
+            envelope, body = await self._admit(target, headers, receive)
+            inbox = await self._queue.publish(Job(envelope, body))
+            async for chunk in answers(inbox, envelope.deadline, receive):
+                if not started:
+                    started = True
+                    status = chunk.status
+                    await send(
+                        _head(chunk.status, chunk.headers, envelope, len(chunk.data) if chunk.last else -1)
+                    )
+                await send({"type": "http.response.body", "body": chunk.data, "more_body": not chunk.last})
+            return status
+        except Cancelled:
+            return Cancelled.status
+        except ShoalError as error:
+            refused = self._at_deadline(error, envelope) if isinstance(error, DeadlineExceeded) else error
+        except Exception:
+            log.exception("a request failed", extra=logs.fields(route=target.route.name))
+            refused = InternalError("something broke here; the log has the details")
+        finally:
+            if inbox is not None:
+                inbox.close()
+            self._in_flight -= 1
+            metrics.IN_FLIGHT.set(self._in_flight)
+        if started:  # a stream that broke: the connection ends without its last chunk, which says so
+            raise ConnectionError("the answer broke off")
+        reply = target.dialect.refuse(refused, accept=headers.get(b"accept", b"").decode("latin-1"))
+        await send_reply(send, reply)
+        return reply.status
+
+    async def _admit(
+        self, target: routing.Target, headers: admission.Headers, receive: Receive
+    ) -> tuple[Envelope, bytes]:
+        """1. Key. 2. Room. 3. The body, within limits. 4. The model. 5. What it can do. 6. The envelope."""
+        settings = self._settings
+        admission.check_key(headers, settings)  # 1
+        if self._in_flight > settings.max_in_flight:  # 2
+            raise over_limit(
+                ResourceExhausted, "the number of requests in flight", seen=self._in_flight,
+                limit=settings.max_in_flight, setting="--max-in-flight",
+            )  # fmt: skip
+        now = time.time()
+        body = await read_body(receive, headers, settings)  # 3
+        model = self._resolve(target, body)  # 4
+        if target.route.task not in model.facts.tasks:  # 5
+            can = ", ".join(model.facts.tasks)
+            raise InvalidInput(f"{model.name} cannot {target.route.task}; it can {can}")
+        return admission.envelope(target, model.name, headers, len(body), settings, now), body  # 6
+
+    def _resolve(self, target: routing.Target, body: bytes) -> Model:
+        name = target.model or target.dialect.peek(target.route.name, body)
+        if not name:
+            return self._models.default_model(target.route.task)
+        try:
+            return self._models.resolve(name)
+        except ShoalError:
+            if "__" not in name:
+                raise
+            return self._models.resolve(name.replace("__", "/"))
+
+    def _at_deadline(self, error: ShoalError, envelope: Envelope | None) -> ShoalError:
+        """A client whose model was still being loaded is told so: it may come back for it."""
+        status = self._states().get(envelope.model) if envelope else None
+        if envelope is None or status is None or status.state == "ready":
+            return error
+        return ModelLoading(f"{envelope.model} is still loading; ask again", model=envelope.model)
+
+
+def _head(
+    status: int, headers: tuple[tuple[str, str], ...], envelope: Envelope, length: int
+) -> dict[str, object]:
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    raw.append((b"x-shoal-request-id", envelope.id.encode("ascii")))
+    if length >= 0:
+        raw.append((b"content-length", str(length).encode("ascii")))
+    return {"type": "http.response.start", "status": status, "headers": raw}
+
+
+def _with_allow(reply: Reply, error: ShoalError) -> Reply:
+    if not isinstance(error, MethodNotAllowed):
+        return reply
+    allow = ("allow", ", ".join(error.detail["allow"]))
+    return Reply(reply.status, (*reply.headers, allow), reply.body)

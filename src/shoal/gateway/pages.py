@@ -1,0 +1,171 @@
+"""What is answered without a model: health, readiness, listings, metrics, the console. Reads, never changes."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+from urllib.parse import parse_qs
+
+import msgspec
+
+from shoal import __version__
+from shoal.catalog import Card, Model
+from shoal.dialects import Reply
+from shoal.observe import metrics
+from shoal.protocol.status import ModelStatus
+from shoal.queue import Queue
+
+States = Callable[[], Mapping[str, ModelStatus]]
+_ABSENT = ModelStatus(state="absent")
+_SIE_STATES = {"absent": "available", "ready": "loaded", "stopping": "unloading"}
+
+
+class Listing(Protocol):
+    def models(self) -> dict[str, Model]: ...
+    def cards(self) -> dict[str, Card]: ...
+    def resolve(self, name: str) -> Model: ...
+
+
+class Page(msgspec.Struct, frozen=True):
+    """`answer` gets the path and the raw query string."""
+
+    name: str
+    answer: Any
+    needs_key: bool = True
+
+
+class Pages:
+    """`ready` says whether requests can be served; `console` is the page at `/`."""
+
+    def __init__(
+        self, listing: Listing, states: States, queue: Queue, ready: Callable[[], bool], console: bytes
+    ) -> None:
+        self._listing = listing
+        self._states = states
+        self._queue = queue
+        self._ready = ready
+        self._console = console
+        self._began = time.time()
+        self._exact = {
+            "/livez": Page("livez", self._live, needs_key=False),
+            "/healthz": Page("healthz", self._live, needs_key=False),
+            "/readyz": Page("readyz", self._readiness, needs_key=False),
+            "/v1/models": Page("models", self._models),
+            "/metrics": Page("metrics", self._metrics),
+            "/status": Page("status", self._status),
+            "/": Page("console", self._page, needs_key=False),
+        }
+        self._model_page = Page("model", self._model)
+
+    def find(self, method: str, path: str) -> Page | None:
+        if method not in ("GET", "HEAD"):
+            return None
+        if path.startswith("/v1/models/") and len(path) > len("/v1/models/"):
+            return self._model_page
+        return self._exact.get(path)
+
+    async def _live(self, path: str, query: bytes) -> Reply:
+        return _text(200, "ok")
+
+    async def _readiness(self, path: str, query: bytes) -> Reply:
+        return _text(200, "ready") if self._ready() else _text(503, "not ready")
+
+    async def _page(self, path: str, query: bytes) -> Reply:
+        headers = (
+            ("content-type", "text/html; charset=utf-8"),
+            ("content-security-policy", "default-src 'self' 'unsafe-inline'; frame-ancestors 'none'"),
+            ("x-content-type-options", "nosniff"),
+        )
+        return Reply(200, headers, self._console)
+
+    async def _metrics(self, path: str, query: bytes) -> Reply:
+        metrics.QUEUE_JOBS.clear()
+        metrics.QUEUE_OLDEST.clear()
+        for line, depth in (await self._queue.depths()).items():
+            metrics.QUEUE_JOBS.labels(line).set(depth.jobs)
+            metrics.QUEUE_OLDEST.labels(line).set(time.time() - depth.oldest)
+        for name, status in self._states().items():
+            metrics.MODEL_STATE.labels(name).set(status.state == "ready")
+            metrics.MODEL_BYTES.labels(name).set(status.memory_bytes)
+        return Reply(200, (("content-type", "text/plain; version=0.0.4; charset=utf-8"),), metrics.page())
+
+    async def _models(self, path: str, query: bytes) -> Reply:
+        states = self._states()
+        found = [self._described(model, states) for model in self._in_order()]
+        if parse_qs(query.decode("latin-1")).get("catalog") == ["1"]:
+            here = {entry["name"] for entry in found}
+            found += [_carded(card) for name, card in self._listing.cards().items() if name not in here]
+        return _json(200, {"object": "list", "data": found, "models": found})
+
+    async def _model(self, path: str, query: bytes) -> Reply:
+        model = self._listing.resolve(path.removeprefix("/v1/models/"))
+        return _json(200, self._described(model, self._states()))
+
+    async def _status(self, path: str, query: bytes) -> Reply:
+        states = self._states()
+        depths = await self._queue.depths()
+        models = [
+            self._described(model, states)
+            | {
+                "status": states.get(model.name, _ABSENT),
+                "queued_jobs": depths[model.name].jobs if model.name in depths else 0,
+            }
+            for model in self._in_order()
+        ]
+        totals = {
+            "uptime_s": round(time.time() - self._began, 1),
+            "version": __version__,
+            "ready": self._ready(),
+        }
+        return _json(200, totals | {"models": models})
+
+    def _in_order(self) -> list[Model]:
+        """The defaults first, then by name."""
+        return sorted(self._listing.models().values(), key=lambda model: (not model.card.default, model.name))
+
+    def _described(self, model: Model, states: Mapping[str, ModelStatus]) -> dict[str, Any]:
+        """One body for OpenAI's clients (id, object, …) and for the native ones (name, state, …)."""
+        status = states.get(model.name, _ABSENT)
+        facts = model.facts
+        return {
+            "id": model.name,
+            "object": "model",
+            "created": 0,
+            "owned_by": model.name.partition("/")[0],
+            "name": model.name,
+            "loaded": status.state == "ready",
+            "state": _SIE_STATES.get(status.state, status.state),
+            "last_error": {"message": status.failure} if status.failure else None,
+            "tasks": list(facts.tasks),
+            "inputs": ["text"],
+            "outputs": [{"encode": "dense"}.get(task, task) for task in facts.tasks],
+            "dims": {"dense": facts.dims} if facts.dims else {},
+            "matryoshka": sorted(facts.matryoshka),
+            "max_sequence_length": facts.max_tokens,
+            "prompts": facts.prompts,
+            "default_prompt": facts.default_prompt,
+            "revision": model.card.revision,
+            "verified": model.card.verified,
+            "licence": model.card.licence,
+            "dtype": status.dtype,
+            "runtime": status.runtime,
+            "tolerance": status.tolerance or model.card.tolerance,
+            "pinned": status.pinned,
+            "memory_bytes": status.memory_bytes,
+            "size_bytes": model.size_bytes,
+        }
+
+
+def _carded(card: Card) -> dict[str, Any]:
+    return {
+        "id": card.name, "object": "model", "created": 0, "owned_by": card.name.partition("/")[0],
+        "name": card.name, "loaded": False, "state": "not here", "add": f"shoal add {card.name}",
+        "revision": card.revision, "verified": card.verified, "licence": card.licence,
+    }  # fmt: skip
+
+
+def _text(status: int, text: str) -> Reply:
+    return Reply(status, (("content-type", "text/plain; charset=utf-8"),), text.encode())
+
+
+def _json(status: int, body: Any) -> Reply:
+    return Reply(status, (("content-type", "application/json"),), msgspec.json.encode(body))

@@ -1,0 +1,16 @@
+"""The gateway's limits. Each is named, in a refusal, by the option that changes it."""
+
+import msgspec
+
+
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes in bytes, times in seconds. `keys` are sha256 digests of API keys; none: nobody is asked."""
+
+    max_body_bytes: int = 32 * 1024 * 1024
+    body_timeout_s: float = 30.0
+    head_timeout_s: float = 30.0
+    max_in_flight: int = 4096
+    max_connections: int = 8192
+    timeout_s: float = 120.0
+    max_timeout_s: float = 600.0
+    keys: frozenset[bytes] = frozenset()

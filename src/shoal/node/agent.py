@@ -1,0 +1,278 @@
+"""One machine's agent: the loop between queue and runtimes. It performs what the scheduler decides.
+
+All state is the scheduler's; everything here runs on one event loop, so nothing is locked. It knows the
+queue's contract and the workers; it does not know HTTP.
+"""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from shoal.catalog import Model
+from shoal.dialects import all_dialects
+from shoal.node import devices
+from shoal.node.measured import MeasuredStore
+from shoal.node.scheduler import Scheduler, Settings
+from shoal.node.tickets import Ticket, open_ticket, refusal
+from shoal.node.workers import Worker
+from shoal.observe import log as logs
+from shoal.observe import metrics
+from shoal.protocol import frames
+from shoal.protocol.envelope import Chunk, can_read
+from shoal.protocol.errors import InternalError, ShoalError
+from shoal.protocol.facts import Profile
+from shoal.protocol.items import Item
+from shoal.protocol.status import ModelStatus
+from shoal.queue import Delivery, Queue
+
+log = logging.getLogger("shoal.node")
+TICK_S = 1.0
+EXTEND_EVERY_S = 1.5
+REMEMBER_EVERY_S = 60.0
+PARKED_PULL_S = 30.0
+DECODE_ON_LOOP_BYTES = 64 * 1024
+"""A larger body is decoded on a thread, so that it does not hold up everyone else's."""
+
+
+class Models(Protocol):
+    def resolve(self, name: str) -> Model: ...
+    def models(self) -> dict[str, Model]: ...
+
+
+class Agent:
+    def __init__(
+        self,
+        queue: Queue,
+        models: Models,
+        settings: Settings,
+        measured: MeasuredStore,
+        max_items: int = 10_000,
+    ) -> None:
+        self._queue = queue
+        self._models = models
+        self._settings = settings
+        self._measured = measured
+        self._max_items = max_items
+        self._numbers = itertools.count(1)
+        self._workers: dict[int, Worker] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None]] = set()  # one for each runtime process
+        self._wake_at: float | None = None
+        self._wake_timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self.scheduler = Scheduler(settings, self)
+
+    def start(self) -> None:
+        """Listen to the queue and begin to load what is pinned. Raises ModelNotFound for an unknown pin."""
+        for name in self._settings.pinned:
+            self._know(self._models.resolve(name))
+        self._queue.listen(self)
+        self._spawn(self._every(TICK_S, self._tick))
+        self._spawn(self._every(EXTEND_EVERY_S, self._extend_leases))
+        self._spawn(self._every(REMEMBER_EVERY_S, self._remember))
+        self.scheduler.tick(time.time())
+
+    def states(self) -> dict[str, ModelStatus]:
+        """What each model that was ever asked for is doing here."""
+        return {name: replica.describe(time.time()) for name, replica in self.scheduler.replicas.items()}
+
+    def is_ready(self) -> bool:
+        """Whether everything pinned is in memory."""
+        return all(r.status == "ready" for r in self.scheduler.replicas.values() if r.pinned)
+
+    async def drain(self) -> None:
+        """Finish every job in hand and in the queue, then end the runtimes and give their memory back."""
+        while self.scheduler.tickets or await self._queue.depths():
+            await asyncio.sleep(0.02)
+        await self.stop()
+
+    async def stop(self) -> None:
+        """End at once: what is in hand goes back to the queue."""
+        self._remember()
+        for ticket in list(self.scheduler.tickets.values()):
+            ticket.delivery.give_back()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*(worker.stop() for worker in list(self._workers.values())))
+
+    # What the queue says (queue.Listener).
+
+    def work(self, line: str) -> None:
+        if line not in self.scheduler.replicas:
+            try:
+                self._know(self._models.resolve(line))
+            except ShoalError:
+                return  # not ours to serve
+        self.scheduler.line_has_work(line, time.time())
+
+    def cancelled(self, job_id: str) -> None:
+        self.scheduler.cancelled(job_id, time.time())
+
+    # What the workers say (workers.Listener).
+
+    def on_loaded(self, worker: int, profile: Profile, seconds: float) -> None:
+        footprint = self._workers[worker].footprint_bytes()
+        replica = self.scheduler.workers[worker]
+        log.info(
+            "model loaded",
+            extra=logs.fields(
+                model=replica.model.name, runtime=profile.runtime, dtype=profile.dtype,
+                seconds=round(seconds, 2), megabytes=footprint // 1_000_000,
+            ),
+        )  # fmt: skip
+        self.scheduler.loaded(worker, profile, seconds, footprint, time.time())
+
+    def on_load_failed(self, worker: int, error: ShoalError) -> None:
+        log.error("model not loaded", extra=logs.fields(code=error.code, reason=error.message))
+        self.scheduler.load_failed(worker, error, permanent=True, now=time.time())
+
+    def on_answer(self, worker: int, answer: frames.Answer) -> None:
+        if answer.measured is not None:
+            ran = answer.measured
+            metrics.batch(self.scheduler.workers[worker].model.name, ran.items, ran.tokens, ran.seconds)
+        try:
+            self.scheduler.answered(worker, answer, time.time())
+        except Exception:
+            log.exception("an answer could not be used; its runtime is ended")
+            self._workers[worker].kill()
+
+    def on_exited(self, worker: int, asked: bool) -> None:
+        del self._workers[worker]
+        if asked:
+            self.scheduler.stopped(worker, time.time())
+        else:
+            metrics.RUNTIME_DEATHS.inc()
+            self.scheduler.died(worker, time.time())
+
+    # What the scheduler wants done (effects.Effects).
+
+    def pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
+        self._spawn(self._pull(line, max_jobs, max_bytes))
+
+    def launch(self, model: str) -> int:
+        number = next(self._numbers)
+        replica = self.scheduler.replicas[model]
+        load = frames.Load(model, str(replica.model.folder), replica.model.facts, replica.profile)
+        self._workers[number] = Worker(number, load, self)
+        self._running.add(task := self._loop.create_task(self._workers[number].run()))
+        task.add_done_callback(self._running.discard)
+        return number
+
+    def retire(self, worker: int) -> None:
+        self._remember()
+        self._spawn(self._workers[worker].stop())
+
+    def kill(self, worker: int) -> None:
+        self._workers[worker].kill()
+
+    def send(self, worker: int, keys: list[int], items: list[Item]) -> None:
+        self._workers[worker].send(keys, items)
+
+    def cancel(self, worker: int, keys: list[int]) -> None:
+        self._workers[worker].cancel(keys)
+
+    def finish(self, ticket: Ticket) -> None:
+        try:
+            chunk = ticket.answer()
+        except ShoalError as error:
+            chunk = ticket.refusal(error)
+        except Exception:
+            log.exception("an answer could not be encoded", extra=logs.fields(request=ticket.id))
+            chunk = ticket.refusal(InternalError("the answer could not be encoded; the log has the details"))
+        metrics.ITEMS.labels(ticket.model.name, ticket.envelope.task).inc(len(ticket.items))
+        self._close(ticket, chunk)
+
+    def refuse(self, ticket: Ticket, error: ShoalError) -> None:
+        self._close(ticket, ticket.refusal(error))
+
+    def drop(self, ticket: Ticket) -> None:
+        ticket.delivery.ack()
+
+    def wake_at(self, when: float) -> None:
+        if self._wake_at is not None and self._wake_at <= when:
+            return
+        if self._wake_timer is not None:
+            self._wake_timer.cancel()
+        self._wake_at = when
+        self._wake_timer = self._loop.call_later(max(0.0, when - time.time()), self._wake)
+
+    # The rest of the loop.
+
+    def _close(self, ticket: Ticket, chunk: Chunk) -> None:
+        ticket.delivery.reply(chunk)
+        ticket.delivery.ack()
+
+    async def _pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
+        deliveries = await self._queue.pull(
+            line, max_jobs=max_jobs, max_bytes=max_bytes, wait_s=PARKED_PULL_S
+        )
+        tickets = [await self._open(delivery) for delivery in deliveries]
+        self.scheduler.pulled(line, [ticket for ticket in tickets if ticket is not None], time.time())
+
+    async def _open(self, delivery: Delivery) -> Ticket | None:
+        """The job as a ticket; or None, when it was refused here, before any model is loaded for it."""
+        envelope = delivery.job.envelope
+        try:
+            if not can_read(envelope.version):
+                raise InternalError(f"envelope version {envelope.version} is too far from ours")
+            model = self.scheduler.replicas[envelope.line].model
+            if len(delivery.job.body) > DECODE_ON_LOOP_BYTES:
+                return await asyncio.to_thread(open_ticket, delivery, model, self._max_items)
+            return open_ticket(delivery, model, self._max_items)
+        except ShoalError as error:
+            refused = error
+        except Exception:
+            log.exception("a job could not be opened", extra=logs.fields(request=envelope.id))
+            refused = InternalError("the request could not be read; the log has the details")
+        delivery.reply(refusal(all_dialects()[envelope.dialect], envelope, refused))
+        delivery.ack()
+        return None
+
+    def _know(self, model: Model) -> None:
+        profile = devices.default_profile(model.facts, model.card.tolerance)
+        self.scheduler.know(model, profile, self._measured.load(model.digest, profile.runtime))
+
+    def _wake(self) -> None:
+        self._wake_at = None
+        self.scheduler.tick(time.time())
+
+    async def _tick(self) -> None:
+        for number, worker in self._workers.items():
+            if footprint := worker.footprint_bytes():
+                self.scheduler.measured_footprint(number, footprint)
+        for line in await self._queue.depths():
+            self.work(line)
+        self.scheduler.tick(time.time())
+
+    async def _extend_leases(self) -> None:
+        for ticket in self.scheduler.tickets.values():
+            ticket.delivery.extend()
+
+    def _remember(self) -> None:
+        for replica in self.scheduler.replicas.values():
+            if replica.learner.cost.seen > replica.known.cost.seen:
+                replica.known.cost = replica.learner.cost
+                self._measured.save(replica.model.digest, replica.profile.runtime, replica.known)
+
+    async def _every(self, seconds: float, act: Any) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                done = act()
+                if asyncio.iscoroutine(done):
+                    await done
+            except Exception:
+                log.exception("a periodic step of the node failed")
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a step of the node failed", exc_info=error)

@@ -1,0 +1,42 @@
+"""What the scheduler may ask to be done. The agent does it; tests record it."""
+
+from typing import Protocol
+
+from shoal.node.tickets import Ticket
+from shoal.protocol.errors import ShoalError
+from shoal.protocol.items import Item
+
+
+class Effects(Protocol):
+    """None of these waits: what comes of them returns to the scheduler as an event."""
+
+    def pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
+        """Ask the queue for work; `pulled` follows, once."""
+
+    def launch(self, model: str) -> int:
+        """Start a process that loads `model`; its number. `loaded`, `load_failed` or `died` follows."""
+        ...
+
+    def retire(self, worker: int) -> None:
+        """End a process that has nothing in flight; `stopped` follows once its memory is back."""
+
+    def kill(self, worker: int) -> None:
+        """End a process that no longer answers; `died` follows."""
+
+    def send(self, worker: int, keys: list[int], items: list[Item]) -> None:
+        """Hand over one window."""
+
+    def cancel(self, worker: int, keys: list[int]) -> None:
+        """Tell a runtime that nobody waits for these items."""
+
+    def finish(self, ticket: Ticket) -> None:
+        """Every output is there: join, encode, reply, acknowledge."""
+
+    def refuse(self, ticket: Ticket, error: ShoalError) -> None:
+        """The whole job fails: reply with the error, acknowledge."""
+
+    def drop(self, ticket: Ticket) -> None:
+        """Nobody waits for the answer: acknowledge only."""
+
+    def wake_at(self, when: float) -> None:
+        """Call `tick` at that clock reading."""

@@ -1,0 +1,485 @@
+"""The node's decisions as one state machine: events come in as method calls, effects go out.
+
+It owns every replica's state and every ticket. It reads no clock, awaits nothing and touches no process:
+the caller passes `now` and an `Effects`. One model is one replica here; a replica is one process.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from shoal.catalog import Model
+from shoal.node import batching, residency
+from shoal.node.cost import Cost, Learner
+from shoal.node.effects import Effects
+from shoal.node.tickets import Ticket
+from shoal.protocol.errors import (
+    DeadlineExceeded,
+    ModelLoadFailed,
+    ResourceExhausted,
+    RuntimeCrashed,
+    ShoalError,
+    over_limit,
+)  # fmt: skip
+from shoal.protocol.facts import Profile
+from shoal.protocol.frames import Answer
+from shoal.protocol.items import Item, Output
+from shoal.protocol.status import ModelStatus
+
+Status = Literal["absent", "loading", "ready", "yielding", "stopping"]
+MAX_LOAD_ATTEMPTS = 3
+MAX_WAIT_S = 10.0
+"""A model that has waited this long for memory takes it from one that is never idle by itself."""
+STUCK_S = 60.0
+"""A runtime that has work and says nothing for this long is killed and started anew."""
+FAILED_FOR_S = 30.0
+"""How long a load that failed for good is remembered before it is tried again."""
+FAIR_ITEMS = 32
+"""A job's share of a window while others wait: a request of a thousand texts does not hold up the rest."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """`memory_bytes` bounds the measured footprints of all runtimes together."""
+
+    memory_bytes: int
+    pinned: frozenset[str] = frozenset()
+
+
+class Known(msgspec.Struct, kw_only=True):
+    """What earlier runs measured of a model on this machine."""
+
+    footprint_bytes: int = 0
+    load_s: float = 1.0
+    tokens_per_byte: float = 0.25
+    cost: Cost = Cost()
+
+
+class Flight(msgspec.Struct, frozen=True):
+    """One item at a runtime. `alone`: it is suspected, so nothing else was sent with it."""
+
+    ticket: Ticket
+    index: int
+    alone: bool = False
+
+
+class Replica:
+    """One model here: its process if any, the tickets that wait for it, the items in flight."""
+
+    def __init__(self, model: Model, profile: Profile, known: Known, pinned: bool) -> None:
+        self.model, self.profile, self.known, self.pinned = model, profile, known, pinned
+        self.learner = Learner(known.cost)
+        self.status: Status = "absent"
+        self.worker = 0
+        self.waiting: deque[Ticket] = deque()
+        self.suspects: deque[tuple[Ticket, int]] = deque()
+        self.flying: dict[int, Flight] = {}
+        self.backlog = 0  # micro-batches at the runtime, as last heard and as sent since
+        self.windows = 0
+        self.sent_after: deque[tuple[int, int]] = deque()  # (window, micro-batches) not yet seen there
+        self.waiting_items = 0
+        self.waiting_bytes = 0
+        self.linger_until = 0.0
+        self.pulling = False
+        self.loaded_at = self.last_used = self.last_heard = 0.0
+        self.load_attempts = 0
+        self.failure: ShoalError | None = None
+        self.failed_until = 0.0
+
+    @property
+    def busy(self) -> bool:
+        return self.status == "loading" or bool(self.flying or self.waiting or self.suspects)
+
+    @property
+    def size_bytes(self) -> int:
+        """The footprint measured, or before any load a guess from the size of the files."""
+        return self.known.footprint_bytes or 150_000_000 + 2 * self.model.size_bytes
+
+    def describe(self, now: float) -> ModelStatus:
+        failed = self.failure is not None and now < self.failed_until
+        state = "ready" if self.status == "yielding" else self.status
+        return ModelStatus(
+            state="failed" if failed and self.status == "absent" else state,
+            pinned=self.pinned,
+            memory_bytes=self.known.footprint_bytes if self.status != "absent" else 0,
+            runtime=self.profile.runtime,
+            device=self.profile.device,
+            dtype=self.profile.dtype,
+            tolerance=self.profile.tolerance,
+            waiting_items=self.waiting_items,
+            flying_items=len(self.flying),
+            loaded_at=self.loaded_at if self.status != "absent" else 0.0,
+            failure=self.failure.message if failed and self.failure else "",
+        )
+
+    def load(self) -> batching.Load:
+        profile = self.profile
+        return batching.Load(
+            streams=profile.streams,
+            batch_items=profile.batch_items,
+            batch_tokens=profile.batch_tokens,
+            backlog=self.backlog if self.flying else 0,
+            waiting_items=self.waiting_items,
+            waiting_tokens=self.waiting_bytes * self.known.tokens_per_byte + 2 * self.waiting_items,
+            linger_until=self.linger_until,
+        )
+
+
+class Scheduler:
+    def __init__(self, settings: Settings, effects: Effects) -> None:
+        self._settings = settings
+        self._do = effects
+        self._keys = itertools.count(1)
+        self.replicas: dict[str, Replica] = {}
+        self.tickets: dict[str, Ticket] = {}
+        self.workers: dict[int, Replica] = {}
+
+    def know(self, model: Model, profile: Profile, known: Known) -> Replica:
+        """Make sure there is a replica record for `model`; loads nothing unless it is pinned."""
+        replica = self.replicas.get(model.name)
+        if replica is None or (replica.model.digest != model.digest and replica.status == "absent"):
+            replica = Replica(model, profile, known, model.name in self._settings.pinned)
+            self.replicas[model.name] = replica
+        return replica
+
+    # Work comes in.
+
+    def line_has_work(self, line: str, now: float) -> None:
+        """A hint, or the depths, say that jobs wait. A line with no replica record is not ours."""
+        replica = self.replicas.get(line)
+        if replica is not None:
+            self._pull(replica)
+            if replica.status == "absent":
+                self._advance(replica, now)
+
+    def pulled(self, line: str, tickets: Iterable[Ticket], now: float) -> None:
+        """A pull ended, with or without jobs."""
+        replica = self.replicas[line]
+        replica.pulling = False
+        for ticket in tickets:
+            self._accept(replica, ticket, now)
+        self._advance(replica, now)
+
+    def _accept(self, replica: Replica, ticket: Ticket, now: float) -> None:
+        if ticket.id in self.tickets:
+            self.tickets[ticket.id].delivery = ticket.delivery  # its lease ran out in our hands
+        elif replica.failure is not None and now < replica.failed_until:
+            self._do.refuse(ticket, replica.failure)
+        elif ticket.remaining == 0:
+            self._do.finish(ticket)  # every item had its fault already: no model is loaded for it
+        else:
+            self.tickets[ticket.id] = ticket
+            replica.waiting.append(ticket)
+            replica.waiting_items += ticket.remaining
+            replica.waiting_bytes += sum(ticket.items[index].size_bytes for index in ticket.unsent)
+
+    def cancelled(self, job_id: str, now: float) -> None:
+        """The asker left: what is not yet sent never is; what is in flight is forgotten."""
+        ticket = self.tickets.pop(job_id, None)
+        if ticket is None:
+            return
+        replica = self.replicas[ticket.model.name]
+        self._unqueue(replica, ticket)
+        keys = [key for key, flight in replica.flying.items() if flight.ticket is ticket]
+        for key in keys:
+            del replica.flying[key]
+        if keys:
+            self._do.cancel(replica.worker, keys)
+        self._do.drop(ticket)
+        self._advance(replica, now)
+
+    # A runtime reports.
+
+    def answered(self, worker: int, answer: Answer, now: float) -> None:
+        """Outputs came back. Keys not in flight (cancelled, or of a runtime that died) are ignored."""
+        replica = self.workers.get(worker)
+        if replica is None:
+            return
+        replica.backlog = answer.backlog
+        while replica.sent_after and replica.sent_after[0][0] <= answer.seen:
+            replica.sent_after.popleft()
+        replica.backlog += sum(batches for _, batches in replica.sent_after)
+        finished = 0
+        for key, output in zip(answer.keys, answer.outputs, strict=True):
+            flight = replica.flying.pop(key, None)
+            if flight is not None:
+                finished += self._settle(replica, flight, output, answer)
+        if answer.measured is not None:
+            measured = answer.measured
+            replica.learner.learn(measured.tokens, measured.square, measured.seconds)
+        replica.last_used = replica.last_heard = now
+        replica.load_attempts = 0
+        if finished > 1:
+            replica.linger_until = now + batching.LINGER_S
+        self._advance(replica, now)
+        if not replica.busy:
+            self._advance_others(replica, now)
+
+    def _settle(self, replica: Replica, flight: Flight, output: Output, answer: Answer) -> bool:
+        ticket = flight.ticket
+        if output.tokens and not output.truncated:
+            ratio = output.tokens / max(8, ticket.items[flight.index].size_bytes)
+            replica.known.tokens_per_byte += 0.02 * (min(ratio, 1.0) - replica.known.tokens_per_byte)
+        if answer.measured is not None:
+            ticket.compute_s = max(ticket.compute_s, answer.measured.seconds)
+            ticket.tokenize_s = max(ticket.tokenize_s, answer.measured.tokenize_seconds)
+        if not ticket.settle(flight.index, output):
+            return False
+        del self.tickets[ticket.id]
+        self._do.finish(ticket)
+        return True
+
+    def loaded(self, worker: int, profile: Profile, seconds: float, footprint: int, now: float) -> None:
+        replica = self.workers[worker]
+        replica.status, replica.profile = "ready", profile
+        replica.known.load_s, replica.known.footprint_bytes = seconds, footprint
+        replica.loaded_at = replica.last_used = now
+        replica.failure = None
+        self._advance(replica, now)
+        self._advance_others(replica, now)
+
+    def load_failed(self, worker: int, error: ShoalError, permanent: bool, now: float) -> None:
+        """The process is ending by itself. Permanent, or tried often enough: everyone who waits is told."""
+        replica = self.workers.pop(worker)
+        replica.status, replica.worker = "absent", 0
+        replica.load_attempts += 1
+        if permanent or replica.load_attempts >= MAX_LOAD_ATTEMPTS:
+            detail = {"error_class": type(error).__name__} | error.detail
+            detail |= {"attempts": replica.load_attempts, "permanent": permanent}
+            replica.failure = ModelLoadFailed(error.message, **detail)
+            replica.failed_until = now + FAILED_FOR_S
+            replica.load_attempts = 0
+            self._refuse_all(replica, replica.failure)
+        self._advance(replica, now)
+        self._advance_others(replica, now)
+
+    def died(self, worker: int, now: float) -> None:
+        """A runtime is gone without being asked to go.
+
+        1. While loading: a failed attempt.
+        2. An item that was alone there has now killed it twice: it fails, typed.
+        3. Whatever else was in flight is suspected, and runs again, each alone, before anything else.
+        """
+        replica = self.workers.get(worker)
+        if replica is None:
+            return
+        if replica.status == "loading":  # 1
+            self.load_failed(worker, ModelLoadFailed("the runtime process died while loading"), False, now)
+            return
+        del self.workers[worker]
+        flying = list(replica.flying.values())
+        self._reset(replica)
+        for flight in reversed(flying):
+            if flight.alone:  # 2
+                crashed = RuntimeCrashed("computing this item killed the runtime twice")
+                if flight.ticket.settle(flight.index, Output(fault=crashed.fault())):
+                    del self.tickets[flight.ticket.id]
+                    self._do.finish(flight.ticket)
+            else:  # 3
+                replica.suspects.appendleft((flight.ticket, flight.index))
+        self._advance(replica, now)
+        self._advance_others(replica, now)
+
+    def stopped(self, worker: int, now: float) -> None:
+        """A process that was asked to stop is gone, and its memory is back."""
+        replica = self.workers.pop(worker, None)
+        if replica is None:
+            return
+        self._reset(replica)
+        self._advance(replica, now)
+        self._advance_others(replica, now)
+
+    def measured_footprint(self, worker: int, footprint: int) -> None:
+        replica = self.workers.get(worker)
+        if replica is not None:
+            replica.known.footprint_bytes = footprint
+
+    def tick(self, now: float) -> None:
+        """A time asked for with `wake_at` has come, or a second has passed."""
+        for replica in self.replicas.values():
+            if replica.flying and now - replica.last_heard > STUCK_S:
+                self._do.kill(replica.worker)
+            elif replica.busy or replica.pinned:
+                self._advance(replica, now)
+        self._relieve(now)
+
+    # What follows from any of it.
+
+    def _advance(self, replica: Replica, now: float) -> None:
+        """Bring one replica as far as it can go: load it, feed it, ask the queue for more."""
+        if replica.status == "absent" and (replica.waiting or replica.suspects or replica.pinned):
+            self._load(replica, now)
+        elif replica.status == "ready":
+            self._feed(replica, now)
+        elif replica.status == "yielding" and not replica.flying:
+            self._evict(replica)
+        if replica.status != "absent" or replica.waiting:
+            self._pull(replica)
+
+    def _advance_others(self, replica: Replica, now: float) -> None:
+        """Memory or a device may have become free: whoever waits to be loaded asks again."""
+        for other in self.replicas.values():
+            if other is not replica and other.status == "absent" and other.waiting:
+                self._advance(other, now)
+
+    def _load(self, replica: Replica, now: float) -> None:
+        """1. Not while a failure is remembered, nor while memory is on its way back.
+        2. Make room and load, by the plan for idle models; what can never fit is refused.
+        3. Waited too long: busy models must yield. They get no more windows and go when the last is answered.
+        """
+        leaving = any(other.status in ("yielding", "stopping") for other in self.replicas.values())
+        if leaving or (replica.failure is not None and now < replica.failed_until):
+            return  # 1
+        plan = self._plan(replica.size_bytes, now)
+        if plan.verdict == "wait" and replica.waiting and now - replica.waiting[0].arrived > MAX_WAIT_S:
+            plan = self._plan(replica.size_bytes, now, busy_too=True)
+        if plan.verdict == "refuse":
+            self._refuse_all(replica, self._too_big(replica))
+        elif plan.evict:
+            for name in plan.evict:
+                self.replicas[name].status = "yielding"
+                self._advance(self.replicas[name], now)
+        elif plan.verdict == "load":
+            replica.status = "loading"
+            replica.worker = self._do.launch(replica.model.name)
+            self.workers[replica.worker] = replica
+        elif plan.until is not None:
+            self._do.wake_at(plan.until)
+
+    def _relieve(self, now: float) -> None:
+        """Footprints grew past the budget: idle models go until they fit again."""
+        for name in self._plan(0, now).evict:
+            self.replicas[name].status = "yielding"
+            self._advance(self.replicas[name], now)
+
+    def _plan(self, needed_bytes: int, now: float, busy_too: bool = False) -> residency.Plan:
+        residents = [self._resident(r, busy_too) for r in self.replicas.values() if r.status != "absent"]
+        return residency.plan(needed_bytes, self._settings.memory_bytes, residents, now)
+
+    def _evict(self, replica: Replica) -> None:
+        assert not replica.flying, "nothing with work in flight is evicted"
+        replica.status = "stopping"
+        self._do.retire(replica.worker)
+
+    def _feed(self, replica: Replica, now: float) -> None:
+        if replica.suspects:
+            if not replica.flying:
+                self._send_suspect(replica, now)
+            return
+        if any(flight.alone for flight in replica.flying.values()):
+            return
+        decision = batching.next_window(replica.load(), now)
+        if decision.wait_until is not None:
+            self._do.wake_at(decision.wait_until)
+        elif decision.batches:
+            self._send(replica, decision.batches, now)
+
+    def _send_suspect(self, replica: Replica, now: float) -> None:
+        while replica.suspects and not replica.flying:
+            ticket, index = replica.suspects.popleft()
+            if self.tickets.get(ticket.id) is ticket:
+                self._transmit(replica, [Flight(ticket, index, alone=True)], 1, now)
+        if not replica.flying:
+            self._feed(replica, now)
+
+    def _send(self, replica: Replica, batches: int, now: float) -> None:
+        """Fill a window, the oldest ticket first, each with its fair share while others wait."""
+        max_items = batches * replica.profile.batch_items
+        max_tokens = float(batches * replica.profile.batch_tokens)
+        window: list[Flight] = []
+        while replica.waiting and len(window) < max_items and max_tokens > 0:
+            share = FAIR_ITEMS if len(replica.waiting) > 1 else max_items
+            for _ in range(len(replica.waiting)):
+                ticket = replica.waiting.popleft()
+                if ticket.envelope.deadline < now:
+                    self._give_up(replica, ticket)
+                    continue
+                taken = min(share, max_items - len(window), len(ticket.unsent))
+                for _ in range(taken):
+                    index = ticket.unsent.popleft()
+                    size = ticket.items[index].size_bytes
+                    replica.waiting_items -= 1
+                    replica.waiting_bytes -= size
+                    max_tokens -= size * replica.known.tokens_per_byte + 2
+                    window.append(Flight(ticket, index))
+                    if max_tokens <= 0:
+                        break
+                if ticket.unsent:
+                    replica.waiting.append(ticket)
+                if len(window) >= max_items or max_tokens <= 0:
+                    break
+        if window:
+            self._transmit(replica, window, min(batches, len(window)), now)
+
+    def _transmit(self, replica: Replica, window: list[Flight], batches: int, now: float) -> None:
+        keys = [next(self._keys) for _ in window]
+        items: list[Item] = [flight.ticket.items[flight.index] for flight in window]
+        if not replica.flying:
+            replica.backlog = 0
+            replica.sent_after.clear()
+            replica.last_heard = now
+        replica.flying.update(zip(keys, window, strict=True))
+        replica.windows += 1
+        replica.sent_after.append((replica.windows, batches))
+        replica.backlog += batches
+        self._do.send(replica.worker, keys, items)
+
+    def _pull(self, replica: Replica) -> None:
+        if replica.pulling:
+            return
+        items, tokens = batching.pull_size(replica.load(), replica.learner.cost.good_batch_tokens())
+        if items:
+            replica.pulling = True
+            self._do.pull(replica.model.name, items, int(tokens / replica.known.tokens_per_byte) + 4096)
+
+    # Ends.
+
+    def _give_up(self, replica: Replica, ticket: Ticket) -> None:
+        """Its deadline passed before all of it was sent."""
+        self.tickets.pop(ticket.id, None)
+        replica.waiting_items -= len(ticket.unsent)
+        replica.waiting_bytes -= sum(ticket.items[index].size_bytes for index in ticket.unsent)
+        for key in [key for key, flight in replica.flying.items() if flight.ticket is ticket]:
+            del replica.flying[key]
+        self._do.refuse(ticket, DeadlineExceeded("the deadline passed before the work was done"))
+
+    def _unqueue(self, replica: Replica, ticket: Ticket) -> None:
+        if ticket in replica.waiting:
+            replica.waiting.remove(ticket)
+            replica.waiting_items -= len(ticket.unsent)
+            replica.waiting_bytes -= sum(ticket.items[index].size_bytes for index in ticket.unsent)
+
+    def _refuse_all(self, replica: Replica, error: ShoalError) -> None:
+        waiting = {ticket.id: ticket for ticket in replica.waiting}
+        waiting |= {
+            ticket.id: ticket for ticket, _ in replica.suspects if self.tickets.get(ticket.id) is ticket
+        }
+        replica.waiting.clear()
+        replica.suspects.clear()
+        replica.waiting_items = replica.waiting_bytes = 0
+        for ticket in waiting.values():
+            del self.tickets[ticket.id]
+            self._do.refuse(ticket, error)
+
+    def _reset(self, replica: Replica) -> None:
+        replica.status, replica.worker = "absent", 0
+        replica.flying = {}
+        replica.backlog = replica.windows = 0
+        replica.sent_after.clear()
+
+    def _resident(self, replica: Replica, busy_too: bool) -> residency.Resident:
+        busy = replica.status != "ready" or (replica.busy and not busy_too)
+        return residency.Resident(
+            replica.model.name, replica.size_bytes, busy, replica.pinned,
+            replica.loaded_at, replica.last_used, replica.known.load_s,
+        )  # fmt: skip
+
+    def _too_big(self, replica: Replica) -> ShoalError:
+        pinned = sum(r.size_bytes for r in self.replicas.values() if r.pinned and r is not replica)
+        return over_limit(
+            ResourceExhausted, f"{replica.model.name} beside what is pinned ({pinned / 1e6:.0f} MB)",
+            seen=replica.size_bytes / 1e6, limit=self._settings.memory_bytes / 1e6, setting="--memory",
+            unit="MB",
+        )  # fmt: skip

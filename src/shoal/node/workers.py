@@ -1,0 +1,144 @@
+"""A node's runtime processes: started, spoken to, watched, ended. Decides nothing; events go to its owner."""
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from shoal.observe import log as logs
+from shoal.protocol import frames
+from shoal.protocol.errors import ModelLoadFailed, ShoalError, from_fault
+from shoal.protocol.facts import Profile
+from shoal.protocol.items import Item
+from shoal.runtimes.channel import Channel
+
+log = logging.getLogger("shoal.node")
+STOP_WITHIN_S = 5.0
+T = TypeVar("T")
+
+
+class Listener(Protocol):
+    """What the agent hears of a worker, by its number. After `exited` nothing more comes."""
+
+    def on_loaded(self, worker: int, profile: Profile, seconds: float) -> None: ...
+    def on_load_failed(self, worker: int, error: ShoalError) -> None: ...
+    def on_answer(self, worker: int, answer: frames.Answer) -> None: ...
+    def on_exited(self, worker: int, asked: bool) -> None: ...
+
+
+class Worker:
+    """One process. `python` is the interpreter of the environment the runtime lives in."""
+
+    def __init__(self, number: int, load: frames.Load, listener: Listener, python: str = "") -> None:
+        self.number = number
+        self._load = load
+        self._listener = listener
+        self._python = python or sys.executable
+        self._control: Channel | None = None
+        self._data: Channel | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._asked = False
+        self._gone = asyncio.Event()
+        self._windows = 0
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process else 0
+
+    async def run(self) -> None:
+        """Start, serve, and return when the process is gone. Always ends with one `on_exited`."""
+        try:
+            await self._start()
+            assert self._process is not None
+            code = await self._process.wait()
+            if not self._asked:
+                log.warning(
+                    "a runtime died", extra=logs.fields(model=self._load.model, pid=self.pid, code=code)
+                )
+        except OSError as error:
+            self._listener.on_load_failed(self.number, ModelLoadFailed(f"no runtime process: {error}"))
+        finally:
+            for channel in (self._control, self._data):
+                if channel is not None:
+                    channel.close()
+            self._gone.set()
+            self._listener.on_exited(self.number, self._asked)
+
+    async def _start(self) -> None:
+        ours_control, theirs_control = socket.socketpair()
+        ours_data, theirs_data = socket.socketpair()
+        fds = theirs_control.fileno(), theirs_data.fileno()
+        with theirs_control, theirs_data:
+            self._process = await asyncio.create_subprocess_exec(
+                self._python, "-m", "shoal.runtimes.host", *map(str, fds),
+                pass_fds=fds,
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,  # a Ctrl-C is for the server, which drains; not for us
+            )  # fmt: skip
+        self._control = await Channel.open(ours_control, self._on_control, lambda: None)
+        self._data = await Channel.open(ours_data, self._on_data, lambda: None)
+        self._control.send(self._load)
+
+    def send(self, keys: list[int], items: list[Item]) -> None:
+        assert self._data is not None
+        self._windows += 1
+        self._data.send(frames.Window(self._windows, keys, items))
+
+    def cancel(self, keys: list[int]) -> None:
+        assert self._control is not None
+        self._control.send(frames.Cancel(keys))
+
+    async def stop(self) -> None:
+        """Ask the process to end, make it if it does not, and wait until it is gone."""
+        self._asked = True
+        if self._control is not None:
+            self._control.send(frames.Stop())
+        try:
+            async with asyncio.timeout(STOP_WITHIN_S):
+                await self._gone.wait()
+        except TimeoutError:
+            self.kill()
+            await self._gone.wait()
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGKILL)
+
+    def footprint_bytes(self) -> int:
+        """Its proportional share of memory now (PSS); 0 where the system does not tell."""
+        try:
+            rollup = Path(f"/proc/{self.pid}/smaps_rollup").read_text(encoding="ascii")
+        except OSError:
+            return 0
+        return next(
+            (int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:")), 0
+        )
+
+    def _on_control(self, body: bytes) -> None:
+        frame = self._decoded(frames.decode_control, body)
+        if isinstance(frame, frames.Hello) and abs(frame.version - frames.FRAMES_VERSION) > 1:
+            log.error("a runtime speaks another version", extra=logs.fields(version=frame.version))
+            self.kill()
+        elif isinstance(frame, frames.Loaded):
+            self._listener.on_loaded(self.number, frame.profile, frame.seconds)
+        elif isinstance(frame, frames.LoadFailed):
+            self._asked = True
+            self._listener.on_load_failed(self.number, from_fault(frame.fault))
+            self.kill()
+
+    def _on_data(self, body: bytes) -> None:
+        frame = self._decoded(frames.decode_data, body)
+        if isinstance(frame, frames.Answer):
+            self._listener.on_answer(self.number, frame)
+
+    def _decoded(self, decode: Callable[[bytes], T], body: bytes) -> T | None:
+        try:
+            return decode(body)
+        except frames.BrokenFrame:
+            log.exception("a runtime spoke nonsense and is ended")
+            self.kill()
+            return None

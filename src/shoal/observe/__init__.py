@@ -1,0 +1,1 @@
+"""Logs and metrics: what an operator sees. Knows nothing of the road; every room may call it."""

@@ -1,0 +1,267 @@
+"""The in-memory queue of one machine: the queue contract kept in this process, on one event loop.
+
+It leases, redelivers and refuses exactly as the shared queue does, so that the road is the same code. What
+it holds is gone with the process, as are the connections that wait for it.
+"""
+
+import asyncio
+import itertools
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+from shoal.protocol.envelope import Chunk, Job
+from shoal.protocol.errors import QueueFull, ShuttingDown, over_limit
+from shoal.queue import Delivery, Depth, Limits, Listener
+
+
+class InProcessQueue:
+    def __init__(self, limits: Limits | None = None, clock: Callable[[], float] = time.time) -> None:
+        self._limits = limits or Limits()
+        self._clock = clock
+        self._lines: dict[str, _Line] = {}
+        self._lent: OrderedDict[int, _Lent] = OrderedDict()  # by lease token, the oldest lease first
+        self._inboxes: dict[str, _Inbox] = {}
+        self._listeners: list[Listener] = []
+        self._tokens = itertools.count(1)
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def publish(self, job: Job) -> "_Inbox":
+        if self._closed:
+            raise ShuttingDown("the queue is closed")
+        line = self._lines.setdefault(job.envelope.line, _Line())
+        limits = self._limits
+        if line.jobs >= limits.jobs_per_line:
+            raise over_limit(
+                QueueFull, f"the line of {job.envelope.line}", seen=line.jobs + 1, limit=limits.jobs_per_line,
+                setting="--queue-jobs", unit="jobs",
+            )  # fmt: skip
+        size = line.size_bytes + len(job.body)
+        if line.jobs and size > limits.bytes_per_line:
+            raise over_limit(
+                QueueFull, f"the line of {job.envelope.line}", seen=size, limit=limits.bytes_per_line,
+                setting="--queue-bytes", unit="bytes",
+            )  # fmt: skip
+        inbox = _Inbox(self, job.envelope.id)
+        self._inboxes[job.envelope.id] = inbox
+        line.append(job)
+        self._announce(job.envelope.line, line)
+        return inbox
+
+    async def pull(self, line: str, *, max_jobs: int, max_bytes: int, wait_s: float) -> list[Delivery]:
+        waiting = self._lines.setdefault(line, _Line())
+        taken = self._take(line, waiting, max_jobs, max_bytes)
+        if not taken and wait_s > 0 and not self._closed:
+            await waiting.wait(wait_s)
+            taken = self._take(line, waiting, max_jobs, max_bytes)
+        if waiting.idle:
+            self._lines.pop(line, None)
+        return list(taken)
+
+    async def depths(self) -> dict[str, Depth]:
+        return {
+            name: Depth(line.jobs, line.size_bytes, line.oldest)
+            for name, line in self._lines.items()
+            if line.jobs
+        }
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._sweeper:
+            self._sweeper.cancel()
+        for line in self._lines.values():
+            line.wake()
+
+    def _take(self, name: str, line: "_Line", max_jobs: int, max_bytes: int) -> "list[_Lent]":
+        taken: list[_Lent] = []
+        size = 0
+        now = self._clock()
+        while line.jobs and len(taken) < max_jobs:
+            queue = line.next_queue(now - self._limits.promote_after_s)
+            job = queue[0]
+            size += len(job.body)
+            if taken and size > max_bytes:
+                break
+            line.popleft(queue)
+            lent = _Lent(self, name, job, next(self._tokens), now + self._limits.lease_s)
+            self._lent[lent.token] = lent
+            taken.append(lent)
+        if taken and self._sweeper is None:
+            self._sweep_in(self._limits.lease_s)
+        return taken
+
+    def _announce(self, name: str, line: "_Line") -> None:
+        line.wake()
+        for listener in self._listeners:
+            listener.work(name)
+
+    def _sweep_in(self, seconds: float) -> None:
+        self._sweeper = asyncio.get_running_loop().call_later(seconds, self.redeliver_expired)
+
+    def redeliver_expired(self) -> None:
+        """Put jobs whose lease ran out back at the head of their lines. Runs by itself while any is lent."""
+        self._sweeper = None
+        now = self._clock()
+        expired = [lent for lent in self._lent.values() if lent.expires <= now]
+        for lent in reversed(expired):
+            lent.give_back()
+        if self._lent and not self._closed:
+            self._sweep_in(max(0.01, min(lent.expires for lent in self._lent.values()) - now))
+
+    def _release(self, lent: "_Lent") -> bool:
+        return self._lent.pop(lent.token, None) is not None
+
+    def _give_back(self, lent: "_Lent") -> None:
+        if not self._release(lent) or self._closed:
+            return
+        if lent.job.envelope.id not in self._inboxes:  # the asker left meanwhile
+            return
+        line = self._lines.setdefault(lent.line, _Line())
+        line.appendleft(lent.job)
+        self._announce(lent.line, line)
+
+    def _deliver(self, chunk: Chunk, token: int) -> None:
+        inbox = self._inboxes.get(chunk.job)
+        if inbox is not None:
+            inbox.put(chunk, token)
+
+    def _forget(self, job_id: str, *, cancelled: bool) -> None:
+        if self._inboxes.pop(job_id, None) is None or not cancelled:
+            return
+        for name, line in list(self._lines.items()):
+            if line.remove(job_id):
+                if line.idle:
+                    del self._lines[name]
+                return
+        for listener in self._listeners:
+            listener.cancelled(job_id)
+
+
+class _Line:
+    """Jobs waiting for one model: two queues by priority, and the pullers parked on them."""
+
+    def __init__(self) -> None:
+        self._interactive: deque[Job] = deque()
+        self._batch: deque[Job] = deque()
+        self._parked: deque[asyncio.Future[None]] = deque()
+        self.size_bytes = 0
+
+    @property
+    def jobs(self) -> int:
+        return len(self._interactive) + len(self._batch)
+
+    @property
+    def oldest(self) -> float:
+        return min(queue[0].envelope.received for queue in (self._interactive, self._batch) if queue)
+
+    @property
+    def idle(self) -> bool:
+        return not self.jobs and not self._parked
+
+    def next_queue(self, promote_before: float) -> deque[Job]:
+        """Interactive first, unless a batch job has waited since before `promote_before`."""
+        if self._batch and (not self._interactive or self._batch[0].envelope.received < promote_before):
+            return self._batch
+        return self._interactive
+
+    def append(self, job: Job) -> None:
+        self._queue_of(job).append(job)
+        self.size_bytes += len(job.body)
+
+    def appendleft(self, job: Job) -> None:
+        self._queue_of(job).appendleft(job)
+        self.size_bytes += len(job.body)
+
+    def popleft(self, queue: deque[Job]) -> None:
+        self.size_bytes -= len(queue.popleft().body)
+
+    def remove(self, job_id: str) -> bool:
+        for queue in (self._interactive, self._batch):
+            for job in queue:
+                if job.envelope.id == job_id:
+                    queue.remove(job)
+                    self.size_bytes -= len(job.body)
+                    return True
+        return False
+
+    def _queue_of(self, job: Job) -> deque[Job]:
+        return self._batch if job.envelope.priority == "batch" else self._interactive
+
+    async def wait(self, seconds: float) -> None:
+        parked = asyncio.get_running_loop().create_future()
+        self._parked.append(parked)
+        try:
+            async with asyncio.timeout(seconds):
+                await parked
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:
+            if parked.done():
+                self.wake()  # this wake-up was another's
+            raise
+        finally:
+            if parked in self._parked:
+                self._parked.remove(parked)
+
+    def wake(self) -> None:
+        while self._parked:
+            parked = self._parked.popleft()
+            if not parked.done():
+                parked.set_result(None)
+                return
+
+
+class _Lent:
+    """A `Delivery`."""
+
+    __slots__ = ("_queue", "expires", "job", "line", "token")
+
+    def __init__(self, queue: InProcessQueue, line: str, job: Job, token: int, expires: float) -> None:
+        self._queue, self.line, self.job, self.token, self.expires = queue, line, job, token, expires
+
+    def reply(self, chunk: Chunk) -> None:
+        self._queue._deliver(chunk, self.token)
+
+    def ack(self) -> None:
+        self._queue._release(self)
+
+    def extend(self) -> None:
+        self.expires = self._queue._clock() + self._queue._limits.lease_s
+
+    def give_back(self) -> None:
+        self._queue._give_back(self)
+
+
+class _Inbox:
+    def __init__(self, queue: InProcessQueue, job_id: str) -> None:
+        self._queue = queue
+        self._job = job_id
+        self._chunks: deque[Chunk] = deque()
+        self._awaited: asyncio.Future[None] | None = None
+        self._next_seq = 0
+        self._answerer = 0
+        self._complete = False
+
+    def put(self, chunk: Chunk, token: int) -> None:
+        """Only the lease that sent chunk 0 is listened to: two answers are never spliced."""
+        if self._complete or chunk.seq != self._next_seq or (chunk.seq and token != self._answerer):
+            return
+        self._answerer = token
+        self._next_seq += 1
+        self._complete = chunk.last
+        self._chunks.append(chunk)
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_result(None)
+
+    async def next(self) -> Chunk:
+        while not self._chunks:
+            self._awaited = asyncio.get_running_loop().create_future()
+            await self._awaited
+        return self._chunks.popleft()
+
+    def close(self) -> None:
+        self._queue._forget(self._job, cancelled=not self._complete)

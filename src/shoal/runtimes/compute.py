@@ -1,0 +1,74 @@
+"""One runtime's work made safe: whatever it raises or returns, every item gets exactly one output.
+
+Runs on the host's threads; knows nothing of sockets.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from shoal.protocol.errors import InferenceError, InternalError, NonFiniteOutput, ShoalError
+from shoal.protocol.frames import Measured
+from shoal.protocol.items import Item, Output
+from shoal.protocol.tensors import Array, Tensor
+from shoal.runtimes import Prepared, Ran, Runtime
+
+log = logging.getLogger("shoal.host")
+
+
+def prepare(runtime: Runtime, items: Sequence[Item]) -> list[Prepared | ShoalError]:
+    """As many entries as items. If the whole list raises, each is tried alone: only the offender fails."""
+    try:
+        entries = runtime.prepare(items)
+        if len(entries) != len(items):
+            raise InternalError(f"{len(entries)} prepared of {len(items)} items")
+        return entries
+    except Exception as error:
+        if len(items) > 1:
+            return [entry for item in items for entry in prepare(runtime, [item])]
+        log.exception("an item could not be prepared")
+        return [error if isinstance(error, ShoalError) else InternalError("the item could not be tokenised")]
+
+
+def compute(runtime: Runtime, batch: Sequence[Prepared], stream: int) -> tuple[list[Output], Measured | None]:
+    """As many outputs as items, in order, every value finite. Out of memory or broken: halve and try again."""
+    began = time.perf_counter()
+    try:
+        ran = runtime.run(batch, stream)
+        if len(ran.rows) != len(batch):
+            raise InferenceError(f"the runtime gave {len(ran.rows)} rows for {len(batch)} items")
+    except Exception as error:
+        if len(batch) > 1:
+            half = len(batch) // 2
+            first, _ = compute(runtime, batch[:half], stream)
+            second, _ = compute(runtime, batch[half:], stream)
+            return first + second, None
+        log.exception("an item could not be computed")
+        return [Output(tokens=batch[0].tokens, fault=_fault_of(error).fault())], None
+    seconds = time.perf_counter() - began
+    outputs = [_output(prepared, row) for prepared, row in zip(batch, ran.rows, strict=True)]
+    return outputs, _measured(batch, ran, seconds)
+
+
+def _fault_of(error: Exception) -> ShoalError:
+    if isinstance(error, ShoalError):
+        return error
+    if isinstance(error, MemoryError):
+        return InferenceError("out of memory for this item alone")
+    return InferenceError("the runtime failed on this item; the log has the details")
+
+
+def _output(prepared: Prepared, row: dict[str, Array]) -> Output:
+    for name, values in row.items():
+        if not np.isfinite(values).all():
+            fault = NonFiniteOutput(f"the model gave a {name} that is not finite for this item").fault()
+            return Output(tokens=prepared.tokens, truncated=prepared.truncated, fault=fault)
+    tensors = {name: Tensor.of(values) for name, values in row.items()}
+    return Output(tensors, prepared.tokens, prepared.truncated)
+
+
+def _measured(batch: Sequence[Prepared], ran: Ran, seconds: float) -> Measured:
+    square = sum(prepared.tokens**2 for prepared in batch)
+    return Measured(len(batch), ran.tokens, square, seconds)

@@ -1,0 +1,173 @@
+"""The child process that holds one model: `python -m shoal.runtimes.host CONTROL_FD DATA_FD`.
+
+Three kinds of thread: the loop, which talks; one tokeniser; one per stream, which computes. It knows one
+runtime and the frames. It does not know jobs, requests or other replicas. Its node restarts it when it dies.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from shoal.observe import log as logs
+from shoal.protocol import frames
+from shoal.protocol.errors import ModelLoadFailed, ShoalError
+from shoal.protocol.items import Output
+from shoal.runtimes import Prepared, Runtime, microbatch, open_runtime
+from shoal.runtimes.channel import Channel
+from shoal.runtimes.compute import compute, prepare
+
+log = logging.getLogger("shoal.host")
+
+
+class _Ready(msgspec.Struct, frozen=True):
+    """A tokenised item, and how long its window took to tokenise."""
+
+    key: int
+    prepared: Prepared
+    seconds: float
+
+
+class Host:
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._control: Channel | None = None
+        self._data: Channel | None = None
+        self._tokeniser = ThreadPoolExecutor(1, "tokenise")
+        self._streams = ThreadPoolExecutor(1, "stream")
+        self._runtime: Runtime | None = None
+        self._ready: deque[_Ready] = deque()  # tokenised, not running; oldest first
+        self._idle: set[int] = set()
+        self._preparing = 0
+        self._seen = 0
+        self._stopped = asyncio.Event()
+
+    async def serve(self, control: socket.socket, data: socket.socket) -> None:
+        """Until told to stop, or until the node is gone (then at once: nobody waits for the answers)."""
+        self._control = await Channel.open(control, self._on_control, lambda: os._exit(0))
+        self._data = await Channel.open(data, self._on_data, lambda: os._exit(0))
+        self._control.send(frames.Hello(os.getpid()))
+        await self._stopped.wait()
+
+    def _on_control(self, body: bytes) -> None:
+        frame = frames.decode_control(body)
+        if isinstance(frame, frames.Load):
+            self._loop.create_task(self._load(frame))
+        elif isinstance(frame, frames.Cancel):
+            self._cancel(frame.keys)
+        elif isinstance(frame, frames.Stop):
+            os._exit(0)  # the node stops us only when nothing is in flight
+
+    def _on_data(self, body: bytes) -> None:
+        frame = frames.decode_data(body)
+        assert isinstance(frame, frames.Window)
+        self._seen = frame.number
+        self._preparing += 1
+        self._loop.create_task(self._prepare(frame))
+
+    async def _load(self, frame: frames.Load) -> None:
+        assert self._control is not None
+        began = time.monotonic()
+        try:
+            runtime = await self._loop.run_in_executor(
+                self._tokeniser, open_runtime, Path(frame.folder), frame.facts, frame.profile
+            )
+        except ShoalError as error:
+            self._control.send(frames.LoadFailed(error.fault()))
+            return
+        except Exception as error:
+            log.exception("load failed", extra=logs.fields(model=frame.model))
+            failed = ModelLoadFailed(
+                f"{frame.model} could not be loaded; the log has the details",
+                error_class=type(error).__name__,
+            )
+            self._control.send(frames.LoadFailed(failed.fault()))
+            return
+        self._runtime = runtime
+        self._streams = ThreadPoolExecutor(runtime.profile.streams, "stream")
+        self._idle = set(range(runtime.profile.streams))
+        self._control.send(frames.Loaded(time.monotonic() - began, runtime.profile))
+
+    async def _prepare(self, window: frames.Window) -> None:
+        assert self._runtime is not None
+        began = time.monotonic()
+        prepared = await self._loop.run_in_executor(self._tokeniser, prepare, self._runtime, window.items)
+        seconds = time.monotonic() - began
+        self._preparing -= 1
+        failed: list[tuple[int, Output]] = []
+        for key, entry in zip(window.keys, prepared, strict=True):
+            if isinstance(entry, Prepared):
+                self._ready.append(_Ready(key, entry, seconds))
+            else:
+                failed.append((key, Output(fault=entry.fault())))
+        self._dispatch()
+        if failed:
+            self._answer(failed, None)
+
+    def _cancel(self, keys: list[int]) -> None:
+        """Drop what has not begun. Its node has forgotten the items; what still answers is ignored there."""
+        gone = set(keys)
+        self._ready = deque(entry for entry in self._ready if entry.key not in gone)
+
+    def _dispatch(self) -> None:
+        if not self._idle or not self._ready:
+            return
+        assert self._runtime is not None
+        profile = self._runtime.profile
+        entries = list(self._ready)
+        pieces = microbatch.cut(
+            [entry.prepared.tokens for entry in entries],
+            pieces=len(self._idle), max_items=profile.batch_items, max_tokens=profile.batch_tokens,
+        )[: len(self._idle)]  # fmt: skip
+        taken = {index for piece in pieces for index in piece}
+        self._ready = deque(entry for index, entry in enumerate(entries) if index not in taken)
+        for piece in pieces:
+            stream = self._idle.pop()
+            self._loop.create_task(self._run([entries[index] for index in piece], stream))
+
+    async def _run(self, entries: "list[_Ready]", stream: int) -> None:
+        assert self._runtime is not None
+        batch = [entry.prepared for entry in entries]
+        outputs, measured = await self._loop.run_in_executor(
+            self._streams, compute, self._runtime, batch, stream
+        )
+        self._idle.add(stream)
+        self._dispatch()
+        if measured is not None:
+            measured = msgspec.structs.replace(measured, tokenize_seconds=max(e.seconds for e in entries))
+        self._answer([(entry.key, output) for entry, output in zip(entries, outputs, strict=True)], measured)
+
+    def _answer(self, answers: list[tuple[int, Output]], measured: frames.Measured | None) -> None:
+        assert self._data is not None
+        keys = [key for key, _ in answers]
+        outputs = [output for _, output in answers]
+        self._data.send(frames.Answer(keys, outputs, self._backlog(), self._seen, measured))
+
+    def _backlog(self) -> int:
+        assert self._runtime is not None
+        profile = self._runtime.profile
+        running = profile.streams - len(self._idle)
+        tokens = sum(entry.prepared.tokens for entry in self._ready)
+        waiting = microbatch.count(len(self._ready), tokens, 0, profile.batch_items, profile.batch_tokens)
+        return running + waiting + self._preparing
+
+
+def main() -> None:
+    logs.configure("json" if os.environ.get("SHOAL_LOG_FORMAT") == "json" else "text")
+    control, data = (socket.socket(fileno=int(fd)) for fd in sys.argv[1:3])
+    asyncio.run(_serve(control, data))
+
+
+async def _serve(control: socket.socket, data: socket.socket) -> None:
+    await Host().serve(control, data)
+
+
+if __name__ == "__main__":
+    main()
