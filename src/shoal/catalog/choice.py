@@ -25,9 +25,7 @@ def choose_files(names: Iterable[str]) -> dict[str, str]:
     root = [path.name for path in paths if len(path.parts) == 1]
     chosen = {name: name for name in root if _is_text(name)}
     chosen |= {
-        str(p): str(p)
-        for p in paths
-        if len(p.parts) == 2 and p.name == "config.json" and p.parts[0][0].isdigit()
+        str(p): str(p) for p in paths if len(p.parts) == 2 and p.name == "config.json" and p.parts[0][0].isdigit()
     }
     return chosen | _weights(root, [str(path) for path in paths])
 
@@ -38,7 +36,7 @@ def _is_text(name: str) -> bool:
 
 
 def _weights(root: list[str], all_names: list[str]) -> dict[str, str]:
-    """1. An adapter is no model. 2. safetensors at the top, 3. else ONNX there or in onnx/, 4. else why not."""
+    """1. An adapter is no model. 2. safetensors on top, 3. else ONNX there or in onnx/, 4. else why not."""
     if "adapter_config.json" in root:  # 1
         raise InvalidInput(
             "this folder is a LoRA adapter, which is not served yet; merge it into its base model "
@@ -68,6 +66,6 @@ def _the_one(usual: str, found: list[str]) -> str:
     if len(found) == 1:
         return found[0]
     raise InvalidInput(
-        f"several files with weights ({', '.join(sorted(found)[:3])}, …) and no {usual}: weights in shards are "
-        "not served; save the model as one file (`max_shard_size` in transformers), or leave only that one"
+        f"several files with weights ({', '.join(sorted(found)[:3])}, …) and no {usual}: weights in shards "
+        "are not served; save the model as one file (`max_shard_size` in transformers), or leave only one"
     )

@@ -97,7 +97,7 @@ T = TypeVar("T")
 
 
 def read(folder: Path, name: str, kind: type[T]) -> T | None:
-    """The file `name` as a `kind`, None where there is none. Raises InvalidInput where it is no such thing."""
+    """The file `name` as a `kind`, None if there is none. Raises InvalidInput where it is no such thing."""
     path = folder / name
     if not path.is_file():
         return None

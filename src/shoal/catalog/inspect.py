@@ -67,18 +67,14 @@ def settle(found: dict[str, object], said: dict[str, object]) -> Facts:
     if ("encode" in facts.tasks) != (facts.dims > 0) or any(
         not 0 < width < facts.dims for width in facts.matryoshka
     ):
-        raise InvalidInput(
-            f"vectors of {facts.dims} dims, or {list(facts.matryoshka)}, do not fit {facts.tasks}"
-        )
+        raise InvalidInput(f"vectors of {facts.dims} dims, or {list(facts.matryoshka)}, do not fit {facts.tasks}")
     if facts.default_prompt and facts.default_prompt not in facts.prompts:
         raise InvalidInput(f"the default prompt {facts.default_prompt!r} is none of {sorted(facts.prompts)}")
     return facts
 
 
 def _refuse_code(config: Config | None, modules: list[Module] | None, tokenizer: TokenizerConfig) -> None:
-    foreign = [
-        module.type for module in modules or () if not module.type.startswith("sentence_transformers.")
-    ]
+    foreign = [module.type for module in modules or () if not module.type.startswith("sentence_transformers.")]
     if (config is not None and config.auto_map) or tokenizer.auto_map or foreign:
         what = foreign[0] if foreign else "auto_map"
         raise InvalidInput(
@@ -112,7 +108,7 @@ def _scorer(config: Config, sentence: Sentence) -> dict[str, object]:
 
 
 def _encoder(folder: Path, config: Config, modules: list[Module] | None) -> dict[str, object]:
-    """As sentence-transformers would load it: without modules.json, the mean of the states, not normalised."""
+    """As sentence-transformers would load it: without modules.json the mean of the states, as it is."""
     if config.hidden_size is None:
         raise InvalidInput("config.json says no hidden_size")
     found: dict[str, object] = {"tasks": ["encode"], "dims": config.hidden_size, "pooling": "mean"}
@@ -126,7 +122,7 @@ def _encoder(folder: Path, config: Config, modules: list[Module] | None) -> dict
     kinds = [module.kind for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise InvalidInput(
-            f"modules.json lists {', '.join(kinds) or 'nothing'}; known is Transformer, Pooling, maybe Normalize"
+            f"modules.json has {', '.join(kinds) or 'nothing'}; known: Transformer, Pooling, maybe Normalize"
         )
     pooling = _pooling(folder, modules[1].path, config.hidden_size)
     return {**found, "pooling": pooling, "normalize": kinds[-1] == "Normalize"}
@@ -135,9 +131,7 @@ def _encoder(folder: Path, config: Config, modules: list[Module] | None) -> dict
 def _pooling(folder: Path, path: str, hidden_size: int) -> str:
     # Only such folders are taken into the store (choice.py), and a path must not lead out of it.
     if not path[:1].isdigit() or "/" in path:
-        raise InvalidInput(
-            f"modules.json says that pooling is in {path!r}; a folder like 1_Pooling is expected"
-        )
+        raise InvalidInput(f"modules.json says that pooling is in {path!r}; a folder like 1_Pooling is expected")
     pooling = read(folder, f"{path}/config.json", Pooling)
     if pooling is None:
         raise InvalidInput(f"modules.json names {path}, but there is no {path}/config.json")

@@ -27,7 +27,7 @@ def check_name(name: str) -> str:
 
 
 def name_of_folder(folder_name: str) -> str:
-    """A name made from a folder's; what is not allowed becomes a dash. Raises InvalidInput if none is left."""
+    """A name made from a folder's; what is not allowed becomes a dash. Raises InvalidInput if none is."""
     return check_name(re.sub(r"[^A-Za-z0-9.]+", "-", folder_name).strip("-."))
 
 

@@ -63,9 +63,7 @@ def _inside(entry: zipfile.ZipInfo, prefix: str) -> str:
     name = entry.filename.removeprefix(prefix)
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or stat.S_ISLNK(entry.external_attr >> 16):
-        raise InvalidInput(
-            f"the wheel holds {entry.filename!r}, which leads out of its folder; nothing was taken"
-        )
+        raise InvalidInput(f"the wheel holds {entry.filename!r}, which leads out of its folder; nothing was taken")
     return name
 
 

@@ -1,4 +1,4 @@
-"""The installed models as files, `models/<slug>.json`: one record each, replaced in one step. No locks here."""
+"""The installed models as files, `models/<slug>.json`: one record each, replaced in one step."""
 
 import os
 from pathlib import Path
@@ -55,9 +55,7 @@ class Records:
 
     def write(self, model: Model) -> None:
         record = _Record(digest=model.digest, size_bytes=model.size_bytes, facts=model.facts, card=model.card)
-        write_file(
-            self._folder / f"{slug(model.name)}.json", msgspec.json.format(msgspec.json.encode(record))
-        )
+        write_file(self._folder / f"{slug(model.name)}.json", msgspec.json.format(msgspec.json.encode(record)))
 
     def remove(self, name: str) -> None:
         (self._folder / f"{slug(name)}.json").unlink(missing_ok=True)

@@ -69,7 +69,7 @@ class Store:
         return True
 
     def resolve(self, name: str) -> Model:
-        """The model called `name`, exactly or with `__` for its slash. Raises ModelNotFound and what to do."""
+        """The model called `name`, exactly or with `__` for its slash. Raises ModelNotFound."""
         if (model := self._find(name)) is not None:
             return model
         if self.refresh() and (model := self._find(name)) is not None:
@@ -113,7 +113,7 @@ class Store:
         return self._models.get(name) or self._models.get(name.replace("__", "/", 1))
 
     def _card_for(self, what: str | Path | Card, name: str | None) -> Card:
-        """1. A card as given; 2. a known card's name; 3. a folder, by its own name if it is given none."""
+        """1. A card as given; 2. a known card's name; 3. a folder, by its own name if given none; 4. neither."""
         known = all_cards()
         if isinstance(what, Card):  # 1
             card = what
@@ -122,8 +122,10 @@ class Store:
         elif Path(what).expanduser().is_dir():  # 3
             folder = Path(what).expanduser().absolute()
             card = Card(name=name or name_of_folder(folder.resolve().name), source=Folder(path=str(folder)))
+        elif isinstance(what, Path) or what.startswith((".", "/", "~")):  # 4
+            raise InvalidInput(f"there is no folder {what}")
         else:
-            raise self._not_found(str(what))
+            raise self._not_found(what)
         chosen = check_name(name or card.name)
         if chosen in known and known[chosen].source != card.source:
             raise InvalidInput(f"{chosen} is a known model of its own; give this one another name (`--name`)")

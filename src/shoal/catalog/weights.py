@@ -1,4 +1,4 @@
-"""Whether a file of weights is what its name says, told from its first bytes. Reads no tensor, runs nothing."""
+"""Whether a file of weights is what its name says, told from its first bytes. Reads no tensor."""
 
 from pathlib import Path
 

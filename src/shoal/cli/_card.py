@@ -1,0 +1,90 @@
+"""How a model is shown to a person and to a program; used by the verbs that show one."""
+
+import shutil
+import sys
+import textwrap
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from shoal.catalog import Card, Model
+
+
+def as_data(card: "Card", model: "Model | None", *, is_default: bool) -> dict[str, Any]:
+    """What `--json` prints: the card, and `model` with facts, size and digest where its files are here."""
+    import msgspec
+
+    installed = model and {
+        "facts": msgspec.to_builtins(model.facts),
+        "folder": str(model.folder),
+        "digest": model.digest,
+        "size_bytes": model.size_bytes,
+    }
+    return {"name": card.name, "default": is_default, "model": installed, "card": msgspec.to_builtins(card)}
+
+
+def rows_of(card: "Card", model: "Model | None") -> list[tuple[str, str]]:
+    """Label and words for each thing worth knowing of a model, or of a card whose files are not here."""
+    rows = [("model", card.name), ("what", card.title)]
+    if model is not None:
+        facts = model.facts
+        rows += [
+            ("task", ", ".join(facts.tasks)),
+            ("family", f"{facts.family}, from {facts.files}" if facts.files != "none" else "none: a stand-in"),
+            ("vector", _vector(model) if facts.dims else ""),
+            ("score", f"through {facts.activation}" if "score" in facts.tasks else ""),
+            ("limit", f"{facts.max_tokens} tokens"),
+            ("prompts", "\n".join(_prompts(model))),
+            ("size", megabytes(model.size_bytes)),
+        ]
+    rows += [
+        ("licence", card.licence or "not said"),
+        ("homepage", card.homepage),
+        ("revision", card.revision or ("" if card.verified else "unverified")),
+        ("files", str(model.folder) if model else f"not here: shoal add {card.name}"),
+    ]
+    return [(label, words) for label, words in rows if words]
+
+
+def print_rows(rows: list[tuple[str, str]]) -> None:
+    """A label and its words on each line; on a terminal the words are wrapped beside the label."""
+    width = max(len(label) for label, _ in rows) + 2
+    room = shutil.get_terminal_size().columns - width if sys.stdout.isatty() else 10_000
+    for label, words in rows:
+        lines = [part for line in words.splitlines() for part in _wrap(line, max(room, 20))]
+        for first, line in zip_longest([label], lines, fillvalue=""):
+            typer.echo(f"{first:<{width}}{line}".rstrip())
+
+
+def print_table(rows: list[list[str]]) -> None:
+    """Columns as wide as their widest cell; the first row is the header."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        typer.echo("  ".join(cells).rstrip())
+
+
+def _wrap(line: str, room: int) -> list[str]:
+    return textwrap.wrap(line, room, break_long_words=False, break_on_hyphens=False)
+
+
+def megabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 100_000 else f"{size_bytes} bytes"
+
+
+def _vector(model: "Model") -> str:
+    facts = model.facts
+    shorter = f", or {', '.join(map(str, sorted(facts.matryoshka)))}" if facts.matryoshka else ""
+    length = "normalised" if facts.normalize else "not normalised"
+    pooling = "" if facts.pooling == "none" else f", {facts.pooling} pooling"
+    return f"{facts.dims} dims{shorter}{pooling}, {length}"
+
+
+def _prompts(model: "Model") -> list[str]:
+    facts = model.facts
+    return [
+        f"{name}: {prompt!r}" + (" (used if none is named)" if name == facts.default_prompt else "")
+        for name, prompt in facts.prompts.items()
+    ]

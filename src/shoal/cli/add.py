@@ -1,0 +1,50 @@
+"""`shoal add`: bring a model's files here, from its card's source or from a folder, and say what they are."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from shoal.catalog import Report
+
+
+def command(app: typer.Typer) -> None:
+    @app.command()
+    def add(
+        what: str = typer.Argument(metavar="NAME_OR_FOLDER", help="A known model's name, or a model's folder."),
+        name: str = typer.Option("", "--name", help="What to call it here, instead of its own name."),
+    ) -> None:
+        """Bring a model here, so that it can be served."""
+        from shoal.catalog.store import Store
+        from shoal.cli import _card
+
+        with _progress() as report:
+            model = Store().add(what, name=name or None, report=report)
+        _card.print_rows(_card.rows_of(model.card, model))
+
+
+@contextlib.contextmanager
+def _progress() -> "Iterator[Report]":
+    """A bar on a terminal; where there is none, a line for each new thing that is done."""
+    if not sys.stderr.isatty():
+        said: set[str] = set()
+
+        def say(stage: str, done: int, total: int) -> None:
+            if stage not in said:
+                typer.echo(stage, err=True)
+                said.add(stage)
+
+        yield say
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), DownloadColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("starting", total=None)
+        yield lambda stage, done, total: progress.update(
+            bar, description=stage, completed=done, total=total or None
+        )
