@@ -180,6 +180,15 @@ def test_binary_packs_the_signs_first_component_in_the_highest_bit():
     assert response.dims == 9
 
 
+@pytest.mark.parametrize("dtype", ["float16", "int8", "uint8", "binary"])
+def test_extreme_but_finite_vectors_stay_finite(dtype):
+    rows = np.array([[3e38, -3e38, 0.0], [1e-44, 0.0, -1e-44]], np.float32)
+    got = cast(rows, dtype)
+    assert np.isfinite(got.astype(np.float32)).all()
+    if dtype == "int8":
+        assert got.tolist() == [[127, -127, 0], [127, 0, -127]]
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_quantised_vectors_keep_their_direction(dtype):
     rows = np.random.default_rng(1).standard_normal((16, 384)).astype(np.float32)

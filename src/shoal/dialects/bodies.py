@@ -1,6 +1,6 @@
 """Bytes to checked structs, and the headers of an answer: what every dialect needs. Knows no route."""
 
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -10,6 +10,7 @@ from shoal.protocol.errors import InvalidInput, UnsupportedMediaType
 
 T = TypeVar("T")
 Format = Literal["json", "msgpack"]
+Width = Annotated[int, msgspec.Meta(gt=0, le=2**31 - 1)]
 Decoder = msgspec.json.Decoder[T] | msgspec.msgpack.Decoder[T]
 
 JSON = "application/json"
@@ -46,9 +47,7 @@ def decode(decoder: Decoder[T], body: bytes) -> T:
     except (msgspec.MsgspecError, UnicodeDecodeError) as e:
         # Some of msgspec's words quote the value at fault, which may be megabytes.
         words = str(e)
-        raise InvalidInput(
-            words if len(words) <= _LONGEST_COMPLAINT else words[:_LONGEST_COMPLAINT] + "…"
-        ) from e
+        raise InvalidInput(words if len(words) <= _LONGEST_COMPLAINT else words[:_LONGEST_COMPLAINT] + "…") from e
 
 
 def json_only(content_type: str) -> None:
@@ -63,9 +62,7 @@ def body_format(content_type: str, body: bytes) -> Format:
         return "json" if body.lstrip()[:1] == b"{" else "msgpack"
     declared = _declared(content_type)
     if declared is None:
-        raise UnsupportedMediaType(
-            f"content-type is {content_type[:100]!r}; this route reads {MSGPACK} or {JSON}"
-        )
+        raise UnsupportedMediaType(f"content-type is {content_type[:100]!r}; this route reads {MSGPACK} or {JSON}")
     return declared
 
 
@@ -73,9 +70,7 @@ def _declared(content_type: str) -> Format | None:
     return _FORMATS.get(content_type) or _FORMATS.get(content_type.partition(";")[0].strip().lower())
 
 
-def answer_headers(
-    envelope: Envelope, timing: Timing, truncated: int, content_type: str
-) -> list[tuple[str, str]]:
+def answer_headers(envelope: Envelope, timing: Timing, truncated: int, content_type: str) -> list[tuple[str, str]]:
     """Headers of a successful answer, times in ms. `truncated` counts inputs that lost text."""
     headers = [
         ("content-type", content_type),

@@ -3,11 +3,9 @@
 Fields we do not know are skipped, whatever they hold. Media are seen and refused item by item, unread.
 """
 
-from typing import Annotated
-
 import msgspec
 
-from shoal.dialects.bodies import ABSENT
+from shoal.dialects.bodies import ABSENT, Width
 from shoal.protocol.errors import Fault, InvalidInput, ModelNotFound
 from shoal.protocol.items import Truncate
 from shoal.tasks.encode import Dtype, EncodeRequest, Kind, Text
@@ -40,7 +38,7 @@ class Options(msgspec.Struct, frozen=True):
     instruction: str | None = None
     prompt_name: str | None = None
     truncate: Truncate | None = None
-    dimensions: Annotated[int, msgspec.Meta(gt=0)] | None = None
+    dimensions: Width | None = None
     raw: bool | None = None
 
 
@@ -110,9 +108,7 @@ def score_request(body: ScoreBody) -> ScoreRequest:
         query=query.text or "",
         query_id=query.id,
         documents=[
-            Document(item)
-            if isinstance(item, str)
-            else Document(item.text or "", item.id, _media_fault(item))
+            Document(item) if isinstance(item, str) else Document(item.text or "", item.id, _media_fault(item))
             for item in body.items
         ],
         instruction=body.instruction or options.instruction or "",

@@ -4,12 +4,12 @@ It has no place for an error on one input, so one bad input fails the request an
 """
 
 import base64
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from shoal.dialects import Reply, Route, Timing
-from shoal.dialects.bodies import JSON, answer_headers, decode, json_only, peek_model
+from shoal.dialects.bodies import JSON, Width, answer_headers, decode, json_only, peek_model
 from shoal.dialects.refusals import at, error_fields, refusal
 from shoal.protocol.envelope import Envelope
 from shoal.protocol.errors import InvalidInput, ShoalError
@@ -28,7 +28,7 @@ Input = str | list[str | int | list[int]]
 class Body(msgspec.Struct, frozen=True):
     input: Input
     encoding_format: Literal["float", "base64"] | None = None
-    dimensions: Annotated[int, msgspec.Meta(gt=0)] | None = None
+    dimensions: Width | None = None
     prompt_name: str | None = None
     input_type: Literal["query", "document", "passage"] | None = None
     truncate: Truncate | None = None
@@ -114,9 +114,7 @@ def _texts(given: Input) -> tuple[list[Text], bool]:
     if kinds == {list}:
         return [Text(ids=ids) for ids in given], False  # type: ignore[arg-type]  # all of them are lists
     wrong = "is empty" if not given else "mixes kinds"
-    raise InvalidInput(
-        f"input {wrong}; give a string, strings, token ids, or lists of token ids", param="input"
-    )
+    raise InvalidInput(f"input {wrong}; give a string, strings, token ids, or lists of token ids", param="input")
 
 
 def _base64(values: Array) -> str:

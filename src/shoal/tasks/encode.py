@@ -1,7 +1,7 @@
 """encode: texts to vectors. Dense for now; width, norm and dtype are the caller's choice."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -15,6 +15,7 @@ from shoal.tasks.prompts import default_prompt, named_prompt, require_task, text
 Dtype = Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"]
 Kind = Literal["dense", "sparse", "multivector"]
 MAX_TOKEN_ID = 2**31 - 1
+FLOAT16_MAX = 65504.0
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -32,7 +33,7 @@ class Text(msgspec.Struct, frozen=True):
 class EncodeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`prompt` names one of the model's prompts; `instruction` is a prefix given by the caller instead.
 
-    `is_query` chooses the prompt "query" or, if false, "passage"/"document" where the model has them.
+    `is_query` chooses the prompt "query" or, if false, "document" or "passage" where the model has one.
     `normalize` None keeps the model's own habit. `dims` 0 keeps the whole width.
     """
 
@@ -86,9 +87,7 @@ class Encode:
                 entries.append(fault)
                 continue
             if given.ids is not None and chosen:
-                raise InvalidInput(
-                    "a prompt cannot be put before token ids; send text, or ids that include it"
-                )
+                raise InvalidInput("a prompt cannot be put before token ids; send text, or ids that include it")
             entries.append(
                 Item(
                     text=given.text or "",
@@ -135,14 +134,15 @@ def _width(dims: int, facts: Facts) -> int:
 def _chosen_prompt(request: EncodeRequest, facts: Facts) -> str | None:
     """The prefix that the request asks for; None where it leaves that to the model.
 
-    1. The caller's own words. 2. A prompt by name. 3. The one for queries, or for what is searched.
+    1. The caller's own words. 2. A prompt by name. 3. The one for queries, or for what is searched, under
+    the names and in the order in which sentence-transformers looks for it.
     """
     if request.instruction:
         return request.instruction
     if request.prompt:
         return named_prompt(request.prompt, facts)
     if request.is_query is not None:
-        names = ("query",) if request.is_query else ("passage", "document")
+        names = ("query",) if request.is_query else ("document", "passage", "corpus")
         return next((facts.prompts[name] for name in names if name in facts.prompts), None)
     return None
 
@@ -162,24 +162,26 @@ def cast(rows: Array, dtype: Dtype) -> Array:
 
     int8 is symmetric, each row's largest magnitude at ±127; uint8 is linear from each row's least (0) to
     its greatest (255), 128 where they are equal; binary packs the bits of value > 0, first component in
-    the highest bit. `ubinary` is the same: on wires with packed int8 the dialect shifts it.
+    the highest bit. `ubinary` is the same: on wires with packed int8 the dialect shifts it. float16 stops
+    at its largest finite value.
     """
     match dtype:
         case "float32":
             return rows.astype("<f4", copy=False)
         case "float16":
-            return rows.astype("<f2")
+            return np.clip(rows, -FLOAT16_MAX, FLOAT16_MAX).astype("<f2")
         case "int8":
-            peak = np.abs(rows).max(axis=1, keepdims=True)
-            scaled = rows * (127.0 / np.where(peak > 0, peak, 1.0))
-            return np.rint(scaled).astype(np.int8)
+            wide = rows.astype(np.float64)
+            peak = np.abs(wide).max(axis=1, keepdims=True)
+            return np.rint(wide * (127.0 / np.where(peak > 0, peak, 1.0))).astype(np.int8)
         case "uint8":
-            low = rows.min(axis=1, keepdims=True)
-            span = rows.max(axis=1, keepdims=True) - low
-            scaled = (rows - low) * (255.0 / np.where(span > 0, span, 1.0))
+            wide = rows.astype(np.float64)
+            low = wide.min(axis=1, keepdims=True)
+            span = wide.max(axis=1, keepdims=True) - low
+            scaled = (wide - low) * (255.0 / np.where(span > 0, span, 1.0))
             return np.where(span > 0, np.rint(scaled), 128).astype(np.uint8)
         case "binary" | "ubinary":
             return np.packbits(rows > 0, axis=1)
 
 
-TASK: Any = Encode()
+TASK = Encode()

@@ -7,18 +7,14 @@ from shoal.protocol.facts import Facts
 def require_task(task: str, facts: Facts) -> None:
     """Raises InvalidInput, naming what the model can do, where `task` is not among it."""
     if task not in facts.tasks:
-        raise InvalidInput(
-            f"this model cannot {task}; it can {', '.join(facts.tasks)}", tasks=list(facts.tasks)
-        )
+        raise InvalidInput(f"this model cannot {task}; it can {', '.join(facts.tasks)}", tasks=list(facts.tasks))
 
 
 def named_prompt(name: str, facts: Facts) -> str:
     """The prefix called `name`. Raises InvalidInput that lists the names where the model has none such."""
     if name not in facts.prompts:
         known = ", ".join(sorted(facts.prompts)) or "none"
-        raise InvalidInput(
-            f"no prompt named {name!r}; this model has: {known}", prompts=sorted(facts.prompts)
-        )
+        raise InvalidInput(f"no prompt named {name!r}; this model has: {known}", prompts=sorted(facts.prompts))
     return facts.prompts[name]
 
 

@@ -1,0 +1,68 @@
+from collections import Counter
+
+import pytest
+from answering import EMBEDDER, RERANKER
+
+from shoal.dialects import all_dialects
+from shoal.protocol.envelope import Envelope
+from shoal.protocol.errors import InvalidInput, ShoalError
+from shoal.tasks import task_named
+from shoal.testing.malformed import TEMPLATES, malformed
+
+SEEDS = 3000
+ROUTES = [(dialect, route) for dialect in all_dialects().values() for route in dialect.routes]
+
+
+def outcome(dialect, route, headers: dict[str, str], body: bytes) -> str:
+    """The code it was refused with, or "valid". Anything but a refusal is a defect and is raised."""
+    envelope = Envelope(
+        id="r",
+        task=route.task,
+        model="org/m",
+        line="org/m",
+        dialect=dialect.name,
+        route=route.name,
+        deadline=0.0,
+        received=0.0,
+        content_type=headers.get("content-type", ""),
+    )
+    try:
+        request = dialect.decode(envelope, body)
+        task_named(route.task).split(request, EMBEDDER if route.task == "encode" else RERANKER)
+    except ShoalError as error:
+        reply = dialect.refuse(error)
+        return error.code if 400 <= reply.status < 500 and len(reply.body) < 2000 else f"bad {reply}"
+    return "valid"
+
+
+def count(dialect, route) -> Counter:
+    return Counter(outcome(dialect, route, *malformed(route.name, seed)) for seed in range(SEEDS))
+
+
+@pytest.mark.parametrize(("dialect", "route"), ROUTES, ids=[route.name for _, route in ROUTES])
+def test_malformed_bodies_are_refused_with_a_4xx_and_few_are_valid(dialect, route):
+    codes = count(dialect, route)
+    assert codes.keys() <= {"valid", "INVALID_INPUT", "EMPTY_INPUT", "MODEL_NOT_FOUND", "UNSUPPORTED_MEDIA_TYPE"}
+    assert codes["INVALID_INPUT"] > SEEDS / 2
+    assert codes["UNSUPPORTED_MEDIA_TYPE"] > 0
+    assert 0 < codes["valid"] < SEEDS / 4
+
+
+@pytest.mark.parametrize(("dialect", "route"), ROUTES, ids=[route.name for _, route in ROUTES])
+def test_peeking_into_malformed_bodies_finds_a_name_or_refuses(dialect, route):
+    for seed in range(SEEDS):
+        try:
+            assert isinstance(dialect.peek(route.name, malformed(route.name, seed)[1]), str)
+        except InvalidInput:
+            continue
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_seed_always_gives_the_same_and_most_seeds_something_else(name):
+    made = [malformed(name, seed) for seed in range(SEEDS)]
+    assert made[:50] == [malformed(name, seed) for seed in range(50)]
+    assert len({(str(headers), body) for headers, body in made}) > SEEDS / 2
+
+
+def test_every_computing_route_is_covered():
+    assert {route.name for _, route in ROUTES} <= set(TEMPLATES)
