@@ -122,9 +122,7 @@ def test_a_bare_string_is_never_a_list_of_letters():
     assert "$.items" in detail(reply)["message"]
 
 
-@pytest.mark.parametrize(
-    "items", [[], None, {}, 3, [3], [None], [[]], ["a", 5], [{"text": 3}], [{"text": ["a"]}]]
-)
+@pytest.mark.parametrize("items", [[], None, {}, 3, [3], [None], [[]], ["a", 5], [{"text": 3}], [{"text": ["a"]}]])
 def test_items_that_are_no_texts_are_refused_by_path(items):
     for form in ("json", "msgpack"):
         reply = post({"items": items}, form=form)
@@ -177,9 +175,7 @@ def test_options_of_the_sdk_and_ours_reach_the_items():
         "truncate": "start",
         "unknown": {"a": [1]},
     }
-    post(
-        {"items": ["a"], "params": {"options": options | {"profile": "default", "lora_id": ""}}}, compute=note
-    )
+    post({"items": ["a"], "params": {"options": options | {"profile": "default", "lora_id": ""}}}, compute=note)
     post({"items": ["a"], "params": {"instruction": "Find: ", "options": {"is_query": True}}}, compute=note)
     post({"items": ["a"], "params": {"options": {"prompt_name": "passage"}}}, compute=note)
     post({"items": ["a"], "params": {"options": {"instruction": "Other: "}}, "what": 3}, compute=note)

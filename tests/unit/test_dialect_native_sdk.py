@@ -61,9 +61,7 @@ def test_the_sdks_options_reach_the_model(connect):
 
 
 def test_the_sdk_reads_our_scores(connect):
-    got = connect().score(
-        "org/m", {"text": "q", "id": "the-query"}, [{"text": "one", "id": "a"}, {"text": "two"}]
-    )
+    got = connect().score("org/m", {"text": "q", "id": "the-query"}, [{"text": "one", "id": "a"}, {"text": "two"}])
     assert (got["model"], got["query_id"]) == ("org/m", "the-query")
     expected = {
         name: compute(Item("q", pair=text)).tensors["score"].numpy().item()

@@ -44,9 +44,7 @@ def test_a_model_that_cannot_score_says_what_it_can():
 
 def test_scores_keep_the_order_of_the_request_and_rank_best_first():
     fault = Fault("EMPTY_INPUT", "e")
-    response = TASK.join(
-        request("a", "", "c", "d"), FACTS, [logit(-1), Output(fault=fault), logit(4), logit(-1)]
-    )
+    response = TASK.join(request("a", "", "c", "d"), FACTS, [logit(-1), Output(fault=fault), logit(4), logit(-1)])
     assert [score.score for score in response.scores] == [-1, None, 4, -1]
     assert [score.index for score in response.ranked()] == [2, 0, 3, 1]
     assert response.ranked()[-1].fault == fault
