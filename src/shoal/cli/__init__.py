@@ -59,9 +59,11 @@ def build_app(options: Options) -> typer.Typer:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one verb and exit: 0 done, 1 failed and said why, 2 the command itself was mistyped."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     options = Options()
+    options.debug = words[:1] == ["--debug"]  # also for what goes wrong before the app has read it
     try:
-        build_app(options)(list(sys.argv[1:] if arguments is None else arguments), prog_name="shoal")
+        build_app(options)(words, prog_name="shoal")
     except BrokenPipeError:
         # The reader of our output went away (`| head`). Python would complain once more while flushing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
