@@ -11,23 +11,11 @@ from typing import Protocol
 
 import msgspec
 
+from shoal.families import Prepared as Prepared
 from shoal.protocol.errors import InvalidInput, ShoalError
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
 from shoal.protocol.tensors import Array
-
-
-class Prepared(msgspec.Struct, frozen=True):
-    """An item ready to compute: token ids and segment ids [tokens], and the item it came from."""
-
-    item: Item
-    ids: list[int]
-    segments: list[int]
-    truncated: bool = False
-
-    @property
-    def tokens(self) -> int:
-        return len(self.ids)
 
 
 class Ran(msgspec.Struct, frozen=True):

@@ -1,0 +1,146 @@
+"""Texts, pairs and token ids to a model's input ids: `tokenizer.json` decides the tokens, we decide the length.
+
+The file's own truncation and padding are switched off. Limits count the markers. An over-long text is read only
+as far as the limit needs (`families/excerpt.py`), yet its kept tokens are those that the whole text would give.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from shoal.families import Prepared
+from shoal.families.excerpt import Ask, Content, Excerpts
+from shoal.families.markers import learn_markers
+from shoal.protocol.errors import (
+    EmptyInput,
+    InputTooLong,
+    InvalidInput,
+    ModelLoadFailed,
+    ShoalError,
+    over_limit,
+)
+from shoal.protocol.facts import Facts
+from shoal.protocol.items import Item
+
+
+class TextReader:
+    """Reads texts for an encoder, or pairs of texts for a model that scores."""
+
+    def __init__(self, folder: Path, facts: Facts) -> None:
+        """Raises ModelLoadFailed where tokenizer.json is missing or is none."""
+        # The runtime's streams use every core already; the library's own threads would fight them.
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        tokenizer = _load(folder / "tokenizer.json")
+        self._facts = facts
+        self._reads_pairs = "score" in facts.tasks
+        self._markers = learn_markers(tokenizer, 2 if self._reads_pairs else 1)
+        self._excerpts = Excerpts(tokenizer)
+        self.vocabulary = tokenizer.get_vocab_size(with_added_tokens=True)
+        """How many token ids there are."""
+
+    def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
+        plans = [self._plan(item) for item in items]
+        contents = self._excerpts.read({ask for plan in plans if isinstance(plan, list) for ask in plan})
+        return [
+            plan if isinstance(plan, ShoalError) else self._prepare(item, [contents[ask] for ask in plan])
+            for item, plan in zip(items, plans, strict=True)
+        ]
+
+    def _plan(self, item: Item) -> list[Ask] | ShoalError:
+        """The texts of `item` to tokenise."""
+        refusal = self._refusal(item)
+        if refusal is not None:
+            return refusal
+        if item.ids is not None:
+            return []
+        room = self._room(item)
+        texts = [item.prompt + item.text] + ([] if item.pair is None else [item.pair])
+        if self._facts.lowercase:
+            texts = [text.lower() for text in texts]
+        asks = [Ask(text, room, item.truncate) for text in texts]
+        # An error names the length that was seen, and of two long texts the longer is cut first.
+        exact = item.truncate == "error" or (len(asks) == 2 and all(ask.is_long for ask in asks))
+        return [ask._replace(exact=exact) for ask in asks]
+
+    def _refusal(self, item: Item) -> ShoalError | None:
+        if self._reads_pairs and (item.ids is not None or item.pair is None):
+            return InvalidInput("this model scores a query and a document, both given as text")
+        if not self._reads_pairs and item.pair is not None:
+            return InvalidInput("this model reads one text at a time, not a pair")
+        if self._room(item) < 1:
+            return InvalidInput(f"a limit of {self._limit(item)} tokens leaves no room beside the markers")
+        if item.ids is not None:
+            return self._refusal_of_ids(item.ids, item.prompt)
+        if not item.text.strip():
+            return EmptyInput("the query is empty" if self._reads_pairs else "the text is empty")
+        if item.pair is not None and not item.pair.strip():
+            return EmptyInput("the document is empty")
+        return None
+
+    def _refusal_of_ids(self, ids: list[int], prompt: str) -> ShoalError | None:
+        if not ids:
+            return EmptyInput("the list of token ids is empty")
+        if prompt:
+            return InvalidInput("a prompt cannot be put before token ids; send ids that include it")
+        if min(ids) < 0 or max(ids) >= self.vocabulary:
+            return InvalidInput(f"token ids have to lie within 0…{self.vocabulary - 1}, the model's vocabulary")
+        return None
+
+    def _limit(self, item: Item) -> int:
+        return min(item.max_tokens or self._facts.max_tokens, self._facts.max_tokens)
+
+    def _room(self, item: Item) -> int:
+        return self._limit(item) - self._markers.count
+
+    def _prepare(self, item: Item, contents: list[Content | ShoalError]) -> Prepared | ShoalError:
+        texts: list[list[int]] = []
+        unread = False
+        for content in contents:
+            if isinstance(content, ShoalError):
+                return content
+            texts.append(content.ids)
+            unread = unread or content.unread
+        if item.ids is not None:
+            texts = [item.ids]
+        lengths = [len(text) for text in texts]
+        kept = share_room(lengths, self._room(item))
+        truncated = unread or kept != lengths
+        if truncated and item.truncate == "error":
+            return self._too_long(item, sum(lengths) + self._markers.count, unread)
+        if truncated:
+            texts = [_cut(text, n, item) for text, n in zip(texts, kept, strict=True)]
+        return Prepared(item, *self._markers.join(texts), truncated)
+
+    def _too_long(self, item: Item, seen: int, unread: bool) -> ShoalError:
+        what = "the input, which was not read to its end," if unread else "the input"
+        return over_limit(
+            InputTooLong, what, seen=seen, limit=self._limit(item), setting="truncate=end or start", unit="tokens"
+        )
+
+
+def share_room(lengths: Sequence[int], room: int) -> list[int]:
+    """How many tokens of each text are kept: of two, the longer is cut until they are equal, then both.
+
+    The same numbers as `longest_first` of transformers gives.
+    """
+    if sum(lengths) <= room or len(lengths) == 1:
+        return [min(length, room) for length in lengths]
+    first, second = lengths
+    shorter = min(first, second, room // 2)
+    return [shorter, room - shorter] if first <= second else [room - shorter, shorter]
+
+
+def _cut(text: list[int], length: int, item: Item) -> list[int]:
+    return text[len(text) - length :] if item.truncate == "start" else text[:length]
+
+
+def _load(path: Path) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as e:  # the library raises bare Exceptions
+        raise ModelLoadFailed(f"cannot read {path.name}: {e}") from e
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer

@@ -1,0 +1,76 @@
+"""A micro-batch as arrays of few distinct shapes. Engines keep compiled kernels and buffers for every shape they
+have seen, so token counts, lengths and text counts are rounded up; what pads them changes no result.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+import msgspec
+import numpy as np
+
+from shoal.families import Prepared
+from shoal.protocol.tensors import Array
+
+_TOKENS = 32
+_LENGTH = 8
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """Texts one after another in T rows, and how to lay them out as B texts of L tokens and back.
+
+    Padding tokens repeat token 0 of text 0, padding texts hold one token; nothing looks at either.
+    """
+
+    ids: Array
+    """[T] int32, as are `positions` and `segments`."""
+    positions: Array
+    segments: Array
+    gather: Array
+    """[B, L] int32: which of the T rows stands there."""
+    scatter: Array
+    """[T] int32: where in B·L each row stands."""
+    mask: Array
+    """[B, L] fp32: 1 for a token, 0 for padding."""
+    firsts: Array
+    """[B] int32: the row of each text's first token."""
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids)
+
+    def feed(self, names: Iterable[str], tables: Mapping[str, Array]) -> list[Array]:
+        """The inputs that a graph asks for: rows of `tables` for the token ids, fields of ours for the rest."""
+        return [tables[n].take(self.ids, axis=0) if n in tables else getattr(self, n) for n in names]
+
+
+def pack(batch: Sequence[Prepared]) -> Packed:
+    lengths = np.array([p.tokens for p in batch])
+    texts, tokens = len(batch), int(lengths.sum())
+    T, B, L = _up(tokens, _TOKENS), 1 << (texts - 1).bit_length(), _up(int(lengths.max()), _LENGTH)
+    firsts = np.cumsum(lengths) - lengths
+    positions = np.arange(tokens) - np.repeat(firsts, lengths)
+    places = np.repeat(np.arange(texts) * L, lengths) + positions
+    gather = np.zeros(B * L, np.int32)
+    gather[places] = np.arange(tokens)
+    mask = np.zeros(B * L, np.float32)
+    mask[places] = 1
+    mask[texts * L :: L] = 1  # a softmax over nothing would be NaN
+    return Packed(
+        ids=_padded(np.fromiter(chain.from_iterable(p.ids for p in batch), np.int32, tokens), T),
+        positions=_padded(positions, T),
+        segments=_padded(np.fromiter(chain.from_iterable(p.segments for p in batch), np.int32, tokens), T),
+        gather=gather.reshape(B, L),
+        scatter=_padded(places, T),
+        mask=mask.reshape(B, L),
+        firsts=_padded(firsts, B),
+    )
+
+
+def _up(n: int, step: int) -> int:
+    return -(-n // step) * step
+
+
+def _padded(values: Array, length: int) -> Array:
+    padded = np.zeros(length, np.int32)
+    padded[: len(values)] = values
+    return padded

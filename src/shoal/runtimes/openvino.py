@@ -1,0 +1,89 @@
+"""The default engine on x86: a family's graph, compiled by OpenVINO straight from safetensors.
+
+Knows one compiled model and its streams. Does not know what the network is (families/) nor how it is laid out
+(openvino_ops.py).
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from shoal.families import Prepared, family_named
+from shoal.families.finish import finish
+from shoal.families.weights import Checkpoint
+from shoal.protocol.errors import ModelLoadFailed, ShoalError
+from shoal.protocol.facts import Facts, Profile
+from shoal.protocol.items import Item
+from shoal.runtimes import Ran
+from shoal.runtimes.buckets import pack
+from shoal.runtimes.warmup import warm_up
+
+_KERNELS_KEPT = 512
+"""Prepared kernels and buffers that are kept for shapes seen; the default of 5,000 lets memory creep up."""
+
+
+def open_runtime(folder: Path, facts: Facts, profile: Profile) -> "OpenVinoRuntime":
+    """Raises ModelLoadFailed. bf16 is in force only where the CPU computes it in hardware, else fp32."""
+    if facts.files != "safetensors":
+        raise ModelLoadFailed("runtime openvino builds its graph from model.safetensors; this model has none")
+    profile = msgspec.structs.replace(profile, dtype="bf16" if profile.dtype == "bf16" and _has_bf16() else "fp32")
+    runtime = OpenVinoRuntime(folder, facts, profile)
+    warm_up(runtime, facts)
+    return runtime
+
+
+class OpenVinoRuntime:
+    def __init__(self, folder: Path, facts: Facts, profile: Profile) -> None:
+        _silence()
+        from shoal.runtimes.openvino_ops import OpenVinoOps
+
+        self.profile = profile
+        self._facts = facts
+        family = family_named(facts.family)
+        self._reader = family.open_reader(folder, facts)
+        ops = OpenVinoOps()
+        model = ops.model(family.describe(ops, Checkpoint(folder), facts))
+        self._inputs, self._tables = list(ops.inputs), ops.tables
+        compiled = _compile(model, profile)
+        self._requests = [compiled.create_infer_request() for _ in range(profile.streams)]
+
+    def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
+        return self._reader.prepare(items)
+
+    def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
+        packed = pack(batch)
+        inputs = packed.feed(self._inputs, self._tables)
+        values = self._requests[stream].infer(inputs, share_inputs=True, share_outputs=True)[0]
+        return Ran(finish(values[: len(batch)], batch, self._facts), packed.tokens)
+
+
+def _compile(model: Any, profile: Profile) -> Any:
+    import openvino
+
+    settings = {
+        "INFERENCE_PRECISION_HINT": "bf16" if profile.dtype == "bf16" else "f32",
+        "NUM_STREAMS": profile.streams,
+        "INFERENCE_NUM_THREADS": profile.threads or profile.streams,
+        # Pinned, the replicas of several processes would share one core.
+        "ENABLE_CPU_PINNING": False,
+        "CPU_RUNTIME_CACHE_CAPACITY": _KERNELS_KEPT,
+    }
+    return openvino.Core().compile_model(model, profile.device.upper(), settings)
+
+
+def _has_bf16() -> bool:
+    """Whether this CPU multiplies bf16 in hardware; where its flags cannot be read, no."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text().split("flags", 1)[-1].split("\n", 1)[0].split()
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def _silence() -> None:
+    """Importing OpenVINO imports its converter, which reports that over the network. Without it nothing does,
+    and the start is 0.15 s shorter."""
+    cast(dict[str, Any], sys.modules).setdefault("openvino.tools.ovc", None)
