@@ -6,14 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
-import uvicorn
+from wire_server import Wire, refused, serving, vector
 
 import shoal
 from shoal.client import BadAnswer, ItemsFailed, Ranked, ServerUnreachable
-from shoal.dialects.arrays import wire_array
 from shoal.protocol.errors import (
     DeadlineExceeded,
     EmptyInput,
@@ -23,73 +21,6 @@ from shoal.protocol.errors import (
     QueueFull,
     ShoalError,
 )
-
-Answer = tuple[int, dict[str, str], bytes]
-FAULT = {"error": {"code": "EMPTY_INPUT", "message": "the text is empty"}}
-
-
-def packed(value: Any, status: int = 200) -> Answer:
-    return status, {"content-type": "application/msgpack"}, msgspec.msgpack.encode(value)
-
-
-def refused(status: int, code: str, key: str = "detail", **headers: str) -> Answer:
-    body = msgspec.json.encode({key: {"code": code, "message": f"said {code}"}})
-    return status, {"content-type": "application/json"} | headers, body
-
-
-def vector(text: str) -> np.ndarray[Any, Any]:
-    return np.array([len(text), sum(map(ord, text)), 1], "<f4")
-
-
-class Wire:
-    """Encodes by counting letters, scores by length. Answers from `script` first, if that holds any."""
-
-    def __init__(self) -> None:
-        self.script: list[Answer] = []
-        self.paths: list[str] = []
-        self.headers: list[dict[str, str]] = []
-        self.bodies: list[Any] = []
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body, more = b"", True
-        while more:
-            event = await receive()
-            body, more = body + event.get("body", b""), event.get("more_body", False)
-        self.paths.append(scope["path"] + (f"?{scope['query_string'].decode()}" if scope["query_string"] else ""))
-        self.headers.append({key.decode(): value.decode() for key, value in scope["headers"]})
-        self.bodies.append(msgspec.msgpack.decode(body) if body else None)
-        status, headers, data = self.script.pop(0) if self.script else self.answer(scope["path"], self.bodies[-1])
-        pairs = [(key.replace("_", "-").encode(), value.encode()) for key, value in headers.items()]
-        await send({"type": "http.response.start", "status": status, "headers": pairs})
-        await send({"type": "http.response.body", "body": data})
-
-    def answer(self, path: str, body: Any) -> Answer:
-        if path.startswith("/v1/encode/"):
-            return self.encode([item["text"] for item in body["items"]])
-        if path.startswith("/v1/score/"):
-            return self.score(body["items"])
-        if path == "/v1/models":
-            return 200, {}, b'{"object": "list", "data": [{"id": "a/b"}], "models": [{"name": "a/b"}]}'
-        if path.startswith("/v1/models/"):
-            return 200, {}, msgspec.json.encode({"name": path.removeprefix("/v1/models/")})
-        return 200, {}, b"ok"
-
-    def encode(self, texts: list[str]) -> Answer:
-        if not any(texts):
-            return refused(400, "EMPTY_INPUT")
-        return packed(
-            {"items": [{"dense": {"values": wire_array(vector(text))}} if text else FAULT for text in texts]}
-        )
-
-    def score(self, items: list[dict[str, str]]) -> Answer:
-        scored = [
-            {"item_id": item["id"], "score": float(len(item["text"]))}
-            if item["text"]
-            else {"item_id": item["id"], "score": None} | FAULT
-            for item in items
-        ]
-        scored.sort(key=lambda entry: -(entry["score"] or 0.0))
-        return packed({"scores": scored})
 
 
 class Awaited:
@@ -107,21 +38,14 @@ class Awaited:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[str, list[Wire]]]:
-    """A running server, and the one Wire it passes requests to."""
+    """A running server's URL, and the one Wire it passes requests to."""
     wires: list[Wire] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await wires[0](scope, receive, send)
 
-    listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, lifespan="off", ws="none", log_level="warning")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}", wires
-    server.should_exit = True
-    thread.join()
-    listening.close()
+    with serving(app) as url:
+        yield url, wires
 
 
 @pytest.fixture
