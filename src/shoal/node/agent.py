@@ -206,9 +206,7 @@ class Agent:
         ticket.delivery.ack()
 
     async def _pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
-        deliveries = await self._queue.pull(
-            line, max_jobs=max_jobs, max_bytes=max_bytes, wait_s=PARKED_PULL_S
-        )
+        deliveries = await self._queue.pull(line, max_jobs=max_jobs, max_bytes=max_bytes, wait_s=PARKED_PULL_S)
         tickets = [await self._open(delivery) for delivery in deliveries]
         self.scheduler.pulled(line, [ticket for ticket in tickets if ticket is not None], time.time())
 
@@ -245,7 +243,7 @@ class Agent:
                 self.scheduler.measured_footprint(number, footprint)
         for line in await self._queue.depths():
             self.work(line)
-        self.scheduler.tick(time.time())
+        self.scheduler.check(time.time())
 
     async def _extend_leases(self) -> None:
         for ticket in self.scheduler.tickets.values():

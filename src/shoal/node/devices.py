@@ -56,9 +56,7 @@ def default_profile(facts: Facts, tolerance: float | None) -> Profile:
         return Profile(runtime="onnx", streams=streams, tolerance=tolerance)
     if importlib.util.find_spec("openvino") is not None:  # 3
         bf16 = has_bf16() and "encode" in facts.tasks
-        return Profile(
-            runtime="openvino", streams=streams, dtype="bf16" if bf16 else "fp32", tolerance=tolerance
-        )
+        return Profile(runtime="openvino", streams=streams, dtype="bf16" if bf16 else "fp32", tolerance=tolerance)
     if importlib.util.find_spec("onnxruntime") is not None:
         return Profile(runtime="onnx", streams=streams, tolerance=tolerance)
     raise ModelLoadFailed("no engine is installed here; `pip install openvino` or `pip install onnxruntime`")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.node.scheduler import Known
+from shoal.node.replica import Known
 
 log = logging.getLogger("shoal.node")
 

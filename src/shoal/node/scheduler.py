@@ -5,16 +5,14 @@ the caller passes `now` and an `Effects`. One model is one replica here; a repli
 """
 
 import itertools
-from collections import deque
 from collections.abc import Iterable
-from typing import Literal
 
 import msgspec
 
 from shoal.catalog import Model
 from shoal.node import batching, residency
-from shoal.node.cost import Cost, Learner
 from shoal.node.effects import Effects
+from shoal.node.replica import Flight, Known, Replica
 from shoal.node.tickets import Ticket
 from shoal.protocol.errors import (
     DeadlineExceeded,
@@ -27,9 +25,7 @@ from shoal.protocol.errors import (
 from shoal.protocol.facts import Profile
 from shoal.protocol.frames import Answer
 from shoal.protocol.items import Item, Output
-from shoal.protocol.status import ModelStatus
 
-Status = Literal["absent", "loading", "ready", "yielding", "stopping"]
 MAX_LOAD_ATTEMPTS = 3
 MAX_WAIT_S = 10.0
 """A model that has waited this long for memory takes it from one that is never idle by itself."""
@@ -46,85 +42,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     memory_bytes: int
     pinned: frozenset[str] = frozenset()
-
-
-class Known(msgspec.Struct, kw_only=True):
-    """What earlier runs measured of a model on this machine."""
-
-    footprint_bytes: int = 0
-    load_s: float = 1.0
-    tokens_per_byte: float = 0.25
-    cost: Cost = Cost()
-
-
-class Flight(msgspec.Struct, frozen=True):
-    """One item at a runtime. `alone`: it is suspected, so nothing else was sent with it."""
-
-    ticket: Ticket
-    index: int
-    alone: bool = False
-
-
-class Replica:
-    """One model here: its process if any, the tickets that wait for it, the items in flight."""
-
-    def __init__(self, model: Model, profile: Profile, known: Known, pinned: bool) -> None:
-        self.model, self.profile, self.known, self.pinned = model, profile, known, pinned
-        self.learner = Learner(known.cost)
-        self.status: Status = "absent"
-        self.worker = 0
-        self.waiting: deque[Ticket] = deque()
-        self.suspects: deque[tuple[Ticket, int]] = deque()
-        self.flying: dict[int, Flight] = {}
-        self.backlog = 0  # micro-batches at the runtime, as last heard and as sent since
-        self.windows = 0
-        self.sent_after: deque[tuple[int, int]] = deque()  # (window, micro-batches) not yet seen there
-        self.waiting_items = 0
-        self.waiting_bytes = 0
-        self.linger_until = 0.0
-        self.pulling = False
-        self.loaded_at = self.last_used = self.last_heard = 0.0
-        self.load_attempts = 0
-        self.failure: ShoalError | None = None
-        self.failed_until = 0.0
-
-    @property
-    def busy(self) -> bool:
-        return self.status == "loading" or bool(self.flying or self.waiting or self.suspects)
-
-    @property
-    def size_bytes(self) -> int:
-        """The footprint measured, or before any load a guess from the size of the files."""
-        return self.known.footprint_bytes or 150_000_000 + 2 * self.model.size_bytes
-
-    def describe(self, now: float) -> ModelStatus:
-        failed = self.failure is not None and now < self.failed_until
-        state = "ready" if self.status == "yielding" else self.status
-        return ModelStatus(
-            state="failed" if failed and self.status == "absent" else state,
-            pinned=self.pinned,
-            memory_bytes=self.known.footprint_bytes if self.status != "absent" else 0,
-            runtime=self.profile.runtime,
-            device=self.profile.device,
-            dtype=self.profile.dtype,
-            tolerance=self.profile.tolerance,
-            waiting_items=self.waiting_items,
-            flying_items=len(self.flying),
-            loaded_at=self.loaded_at if self.status != "absent" else 0.0,
-            failure=self.failure.message if failed and self.failure else "",
-        )
-
-    def load(self) -> batching.Load:
-        profile = self.profile
-        return batching.Load(
-            streams=profile.streams,
-            batch_items=profile.batch_items,
-            batch_tokens=profile.batch_tokens,
-            backlog=self.backlog if self.flying else 0,
-            waiting_items=self.waiting_items,
-            waiting_tokens=self.waiting_bytes * self.known.tokens_per_byte + 2 * self.waiting_items,
-            linger_until=self.linger_until,
-        )
 
 
 class Scheduler:
@@ -215,7 +132,7 @@ class Scheduler:
             replica.linger_until = now + batching.LINGER_S
         self._advance(replica, now)
         if not replica.busy:
-            self._advance_others(replica, now)
+            self._load_waiting(now)
 
     def _settle(self, replica: Replica, flight: Flight, output: Output, answer: Answer) -> bool:
         ticket = flight.ticket
@@ -238,7 +155,7 @@ class Scheduler:
         replica.loaded_at = replica.last_used = now
         replica.failure = None
         self._advance(replica, now)
-        self._advance_others(replica, now)
+        self._load_waiting(now)
 
     def load_failed(self, worker: int, error: ShoalError, permanent: bool, now: float) -> None:
         """The process is ending by itself. Permanent, or tried often enough: everyone who waits is told."""
@@ -253,7 +170,7 @@ class Scheduler:
             replica.load_attempts = 0
             self._refuse_all(replica, replica.failure)
         self._advance(replica, now)
-        self._advance_others(replica, now)
+        self._load_waiting(now)
 
     def died(self, worker: int, now: float) -> None:
         """A runtime is gone without being asked to go.
@@ -280,7 +197,7 @@ class Scheduler:
             else:  # 3
                 replica.suspects.appendleft((flight.ticket, flight.index))
         self._advance(replica, now)
-        self._advance_others(replica, now)
+        self._load_waiting(now)
 
     def stopped(self, worker: int, now: float) -> None:
         """A process that was asked to stop is gone, and its memory is back."""
@@ -288,8 +205,7 @@ class Scheduler:
         if replica is None:
             return
         self._reset(replica)
-        self._advance(replica, now)
-        self._advance_others(replica, now)
+        self._load_waiting(now)
 
     def measured_footprint(self, worker: int, footprint: int) -> None:
         replica = self.workers.get(worker)
@@ -297,12 +213,17 @@ class Scheduler:
             replica.known.footprint_bytes = footprint
 
     def tick(self, now: float) -> None:
-        """A time asked for with `wake_at` has come, or a second has passed."""
+        """A time asked for with `wake_at` has come."""
+        for replica in self.replicas.values():
+            if replica.busy or replica.pinned:
+                self._advance(replica, now)
+
+    def check(self, now: float) -> None:
+        """Once a second or so: end runtimes that are stuck, and see that the memory budget is kept."""
         for replica in self.replicas.values():
             if replica.flying and now - replica.last_heard > STUCK_S:
                 self._do.kill(replica.worker)
-            elif replica.busy or replica.pinned:
-                self._advance(replica, now)
+        self.tick(now)
         self._relieve(now)
 
     # What follows from any of it.
@@ -318,11 +239,13 @@ class Scheduler:
         if replica.status != "absent" or replica.waiting:
             self._pull(replica)
 
-    def _advance_others(self, replica: Replica, now: float) -> None:
-        """Memory or a device may have become free: whoever waits to be loaded asks again."""
-        for other in self.replicas.values():
-            if other is not replica and other.status == "absent" and other.waiting:
-                self._advance(other, now)
+    def _load_waiting(self, now: float) -> None:
+        """Memory may have become free: models that wait to be loaded ask again, the longest waiting first."""
+        absent = [
+            r for r in self.replicas.values() if r.status == "absent" and (r.waiting or r.suspects or r.pinned)
+        ]
+        for replica in sorted(absent, key=lambda r: r.waiting[0].arrived if r.waiting else 0.0):
+            self._advance(replica, now)
 
     def _load(self, replica: Replica, now: float) -> None:
         """1. Not while a failure is remembered, nor while memory is on its way back.
@@ -453,9 +376,7 @@ class Scheduler:
 
     def _refuse_all(self, replica: Replica, error: ShoalError) -> None:
         waiting = {ticket.id: ticket for ticket in replica.waiting}
-        waiting |= {
-            ticket.id: ticket for ticket, _ in replica.suspects if self.tickets.get(ticket.id) is ticket
-        }
+        waiting |= {ticket.id: ticket for ticket, _ in replica.suspects if self.tickets.get(ticket.id) is ticket}
         replica.waiting.clear()
         replica.suspects.clear()
         replica.waiting_items = replica.waiting_bytes = 0

@@ -56,9 +56,7 @@ class Worker:
             assert self._process is not None
             code = await self._process.wait()
             if not self._asked:
-                log.warning(
-                    "a runtime died", extra=logs.fields(model=self._load.model, pid=self.pid, code=code)
-                )
+                log.warning("a runtime died", extra=logs.fields(model=self._load.model, pid=self.pid, code=code))
         except OSError as error:
             self._listener.on_load_failed(self.number, ModelLoadFailed(f"no runtime process: {error}"))
         finally:
@@ -114,9 +112,7 @@ class Worker:
             rollup = Path(f"/proc/{self.pid}/smaps_rollup").read_text(encoding="ascii")
         except OSError:
             return 0
-        return next(
-            (int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:")), 0
-        )
+        return next((int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:")), 0)
 
     def _on_control(self, body: bytes) -> None:
         frame = self._decoded(frames.decode_control, body)

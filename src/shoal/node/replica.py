@@ -1,0 +1,98 @@
+"""One model on one machine, as the scheduler sees it: its process if any, what waits, what is in flight.
+
+State only, with the few sums that belong to it. The scheduler alone changes it.
+"""
+
+from collections import deque
+from typing import Literal
+
+import msgspec
+
+from shoal.catalog import Model
+from shoal.node import batching
+from shoal.node.cost import Cost, Learner
+from shoal.node.tickets import Ticket
+from shoal.protocol.errors import ShoalError
+from shoal.protocol.facts import Profile
+from shoal.protocol.status import ModelStatus
+
+Status = Literal["absent", "loading", "ready", "yielding", "stopping"]
+
+
+class Known(msgspec.Struct, kw_only=True):
+    """What earlier runs measured of a model on this machine."""
+
+    footprint_bytes: int = 0
+    load_s: float = 1.0
+    tokens_per_byte: float = 0.25
+    cost: Cost = Cost()
+
+
+class Flight(msgspec.Struct, frozen=True):
+    """One item at a runtime. `alone`: it is suspected, so nothing else was sent with it."""
+
+    ticket: Ticket
+    index: int
+    alone: bool = False
+
+
+class Replica:
+    """One model here: its process if any, the tickets that wait for it, the items in flight."""
+
+    def __init__(self, model: Model, profile: Profile, known: Known, pinned: bool) -> None:
+        self.model, self.profile, self.known, self.pinned = model, profile, known, pinned
+        self.learner = Learner(known.cost)
+        self.status: Status = "absent"
+        self.worker = 0
+        self.waiting: deque[Ticket] = deque()
+        self.suspects: deque[tuple[Ticket, int]] = deque()
+        self.flying: dict[int, Flight] = {}
+        self.backlog = 0  # micro-batches at the runtime, as last heard and as sent since
+        self.windows = 0
+        self.sent_after: deque[tuple[int, int]] = deque()  # (window, micro-batches) not yet seen there
+        self.waiting_items = 0
+        self.waiting_bytes = 0
+        self.linger_until = 0.0
+        self.pulling = False
+        self.loaded_at = self.last_used = self.last_heard = 0.0
+        self.load_attempts = 0
+        self.failure: ShoalError | None = None
+        self.failed_until = 0.0
+
+    @property
+    def busy(self) -> bool:
+        return self.status == "loading" or bool(self.flying or self.waiting or self.suspects)
+
+    @property
+    def size_bytes(self) -> int:
+        """The footprint measured, or before any load a guess from the size of the files."""
+        return self.known.footprint_bytes or 150_000_000 + 2 * self.model.size_bytes
+
+    def describe(self, now: float) -> ModelStatus:
+        failed = self.failure is not None and now < self.failed_until
+        state = "ready" if self.status == "yielding" else self.status
+        return ModelStatus(
+            state="failed" if failed and self.status == "absent" else state,
+            pinned=self.pinned,
+            memory_bytes=self.known.footprint_bytes if self.status != "absent" else 0,
+            runtime=self.profile.runtime,
+            device=self.profile.device,
+            dtype=self.profile.dtype,
+            tolerance=self.profile.tolerance,
+            waiting_items=self.waiting_items,
+            flying_items=len(self.flying),
+            loaded_at=self.loaded_at if self.status != "absent" else 0.0,
+            failure=self.failure.message if failed and self.failure else "",
+        )
+
+    def load(self) -> batching.Load:
+        profile = self.profile
+        return batching.Load(
+            streams=profile.streams,
+            batch_items=profile.batch_items,
+            batch_tokens=profile.batch_tokens,
+            backlog=self.backlog if self.flying else 0,
+            waiting_items=self.waiting_items,
+            waiting_tokens=self.waiting_bytes * self.known.tokens_per_byte + 2 * self.waiting_items,
+            linger_until=self.linger_until,
+        )
