@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from shoal.families import Node, Ops, Reader
-from shoal.families.tokenize import TextReader
+from shoal.families.tokenize import TextReader, load_tokenizer
 from shoal.families.weights import Checkpoint, read_json
 from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts
@@ -19,7 +19,7 @@ _GELU_IS_TANH = {"gelu": False, "gelu_new": True, "gelu_pytorch_tanh": True}
 
 class Bert:
     def open_reader(self, folder: Path, facts: Facts) -> Reader:
-        reader = TextReader(folder, facts)
+        reader = TextReader(load_tokenizer(folder), facts)
         if facts.files == "safetensors":
             known = read_json(folder / "config.json").get("vocab_size", 0)
             if reader.vocabulary > known:

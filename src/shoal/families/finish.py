@@ -42,10 +42,11 @@ def finish(values: Array, batch: Sequence[Prepared], facts: Facts) -> list[dict[
 
 
 def _finish_vectors(values: Array, dims: int, normalize: bool) -> Array:
-    """values [..., width] → a new array [..., dims]. A zero vector stays one."""
+    """values [..., width] → a new array [..., dims]. A zero vector stays one; infinities become NaN."""
     values = values[..., :dims].astype(np.float32)
     if normalize:
-        values /= np.maximum(np.linalg.norm(values, axis=-1, keepdims=True), _LEAST_NORM)
+        with np.errstate(all="ignore"):  # the host finds what is not finite, and says whose it is
+            values /= np.maximum(np.linalg.norm(values, axis=-1, keepdims=True), _LEAST_NORM)
     return values
 
 

@@ -28,11 +28,10 @@ from shoal.protocol.items import Item
 class TextReader:
     """Reads texts for an encoder, or pairs of texts for a model that scores."""
 
-    def __init__(self, folder: Path, facts: Facts) -> None:
-        """Raises ModelLoadFailed where tokenizer.json is missing or is none."""
+    def __init__(self, tokenizer: Tokenizer, facts: Facts) -> None:
+        """Raises ModelLoadFailed where the tokenizer does not mark a text's ends as it would have to."""
         # The runtime's streams use every core already; the library's own threads would fight them.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        tokenizer = _load(folder / "tokenizer.json")
         self._facts = facts
         self._reads_pairs = "score" in facts.tasks
         self._markers = learn_markers(tokenizer, 2 if self._reads_pairs else 1)
@@ -136,7 +135,9 @@ def _cut(text: list[int], length: int, item: Item) -> list[int]:
     return text[len(text) - length :] if item.truncate == "start" else text[:length]
 
 
-def _load(path: Path) -> Tokenizer:
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """`tokenizer.json` without the truncation and padding that it may bring. Raises ModelLoadFailed."""
+    path = folder / "tokenizer.json"
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as e:  # the library raises bare Exceptions

@@ -1,0 +1,146 @@
+"""`Ops` as ONNX nodes, standard operators only. The same layout as openvino_ops.py: packed linears, padding around
+attention and pooling. Knows the `onnx` package; does not know ONNX Runtime or what the network is.
+"""
+
+import functools
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from shoal.families import Node
+from shoal.protocol.tensors import Array
+
+_OPSET = 20  # the first with Gelu
+_IR_VERSION = 9
+
+
+class OnnxOps:
+    """A node is the name of its output. `inputs` and `tables` fill as the network asks (see Packed.feed)."""
+
+    ids: Node = "ids"
+
+    def __init__(self) -> None:
+        self.inputs: dict[str, Node] = {}
+        self.tables: dict[str, Array] = {}
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+        self._widths: dict[str, int] = {}
+
+    def model(self, output: Node) -> bytes:
+        out = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
+        graph = helper.make_graph(
+            self._nodes, "encoder", list(self.inputs.values()), [out], initializer=self._constants
+        )
+        opsets = [helper.make_opsetid("", _OPSET)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
+        serialized: bytes = model.SerializeToString()
+        return serialized
+
+    @functools.cached_property
+    def positions(self) -> Node:
+        return self._input("positions", 1)
+
+    @functools.cached_property
+    def segments(self) -> Node:
+        return self._input("segments", 1)
+
+    def rows(self, table: Array, index: Node) -> Node:
+        if index == self.ids:
+            name = f"rows{len(self.tables)}"
+            self.tables[name] = table
+            return self._input(name, 2, TensorProto.FLOAT)
+        return self._node("Gather", self._constant(table), index)
+
+    def linear(self, x: Node, weight: Array, bias: Array) -> Node:
+        y = self._node("Gemm", x, self._constant(weight), self._constant(bias), transB=1)
+        self._widths[y] = len(weight)
+        return y
+
+    def add(self, a: Node, b: Node) -> Node:
+        return self._node("Add", a, b)
+
+    def norm(self, x: Node, weight: Array, bias: Array, eps: float) -> Node:
+        return self._node(
+            "LayerNormalization", x, self._constant(weight), self._constant(bias), axis=-1, epsilon=eps
+        )
+
+    def gelu(self, x: Node, *, tanh: bool) -> Node:
+        return self._node("Gelu", x, approximate="tanh" if tanh else "none")
+
+    def relu(self, x: Node) -> Node:
+        return self._node("Relu", x)
+
+    def tanh(self, x: Node) -> Node:
+        return self._node("Tanh", x)
+
+    def attention(self, qkv: Node, heads: int) -> Node:
+        depth = self._widths[qkv] // 3 // heads
+        padded = self._node("Reshape", self._laid_out(qkv), self._integers(0, 0, 3, heads, depth))
+        q, k, v = (
+            self._node("Gather", self._node("Transpose", padded, perm=[2, 0, 3, *last]), self._integer(i))
+            for i, last in enumerate(([1, 4], [4, 1], [1, 4]))
+        )
+        q = self._node("Mul", q, self._constant(np.array(depth**-0.5, np.float32)))
+        seen = self._node("Softmax", self.add(self._node("MatMul", q, k), self._bias), axis=-1)
+        mixed = self._node("Transpose", self._node("MatMul", seen, v), perm=[0, 2, 1, 3])
+        return self._node("Gather", self._node("Flatten", mixed, axis=2), self._scatter)
+
+    def first(self, x: Node) -> Node:
+        return self._node("Gather", x, self._firsts)
+
+    def mean(self, x: Node) -> Node:
+        weights = self._node("Unsqueeze", self._mask, self._integers(2))
+        weighted = self._node("Mul", self._laid_out(x), weights)
+        return self._node("Div", self._sum(weighted), self._sum(weights))
+
+    def _sum(self, x: Node) -> Node:
+        return self._node("ReduceSum", x, self._integers(1), keepdims=0)
+
+    def _laid_out(self, x: Node) -> Node:
+        """[tokens, width] → [texts, length, width]."""
+        return self._node("Gather", x, self._gather)
+
+    @functools.cached_property
+    def _bias(self) -> Node:
+        """[texts, 1, 1, length]: 0 for keys that may be looked at, fp32's least number for the others."""
+        absent = self._node("Sub", self._mask, self._constant(np.array(1, np.float32)))
+        bias = self._node("Mul", absent, self._constant(np.array(np.finfo(np.float32).max)))
+        return self._node("Unsqueeze", bias, self._integers(1, 2))
+
+    @functools.cached_property
+    def _gather(self) -> Node:
+        return self._input("gather", 2)
+
+    @functools.cached_property
+    def _scatter(self) -> Node:
+        return self._input("scatter", 1)
+
+    @functools.cached_property
+    def _firsts(self) -> Node:
+        return self._input("firsts", 1)
+
+    @functools.cached_property
+    def _mask(self) -> Node:
+        return self._input("mask", 2, TensorProto.FLOAT)
+
+    def _input(self, name: str, rank: int, dtype: int = TensorProto.INT32) -> Node:
+        self.inputs[name] = helper.make_tensor_value_info(name, dtype, [None] * rank)
+        return name
+
+    def _node(self, kind: str, *inputs: Node, **attributes: Any) -> Node:
+        name = f"{kind}{len(self._nodes)}"
+        self._nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        return name
+
+    def _constant(self, array: Array) -> Node:
+        name = f"constant{len(self._constants)}"
+        self._constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def _integers(self, *values: int) -> Node:
+        return self._constant(np.array(values, np.int64))
+
+    def _integer(self, value: int) -> Node:
+        return self._constant(np.array(value, np.int64))

@@ -1,0 +1,104 @@
+"""The virtual accelerator: a stand-in that takes the time a cost model says and computes nothing.
+
+Rows are made up from a hash of the input, so that the same input always gives the same row. For tests,
+simulation and trying out a deployment; what it returns means nothing. Words in a text make it fail as a
+real runtime might, when the text is run:
+
+    shoal:virtual:die       the process is killed (SIGKILL)
+    shoal:virtual:raise     the whole batch raises RuntimeError
+    shoal:virtual:oom       the whole batch raises MemoryError
+    shoal:virtual:nan       this row is NaN
+    shoal:virtual:slow=2.5  the batch takes 2.5 seconds longer
+"""
+
+import hashlib
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from shoal.families import Prepared, family_named
+from shoal.families.finish import finish
+from shoal.protocol.errors import ModelLoadFailed, ShoalError
+from shoal.protocol.facts import Facts, Profile
+from shoal.protocol.items import Item
+from shoal.protocol.tensors import Array
+from shoal.runtimes import Ran
+
+_FAULT = re.compile(r"shoal:virtual:(die|raise|oom|nan|slow=(\d+(?:\.\d+)?))")
+
+
+class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`virtual.json` in the model's folder: seconds a batch, a token, and a squared length."""
+
+    seconds: float = 0.001
+    seconds_per_token: float = 0.000002
+    seconds_per_square: float = 0.0
+
+    def of(self, lengths: Sequence[int]) -> float:
+        squares = sum(n * n for n in lengths)
+        return self.seconds + self.seconds_per_token * sum(lengths) + self.seconds_per_square * squares
+
+
+def open_runtime(folder: Path, facts: Facts, profile: Profile) -> "VirtualRuntime":
+    """Raises ModelLoadFailed where virtual.json is malformed; without one the cost is its defaults."""
+    path = folder / "virtual.json"
+    try:
+        cost = msgspec.json.decode(path.read_bytes(), type=Cost) if path.exists() else Cost()
+    except (OSError, msgspec.DecodeError) as e:
+        raise ModelLoadFailed(f"cannot read {path.name}: {e}") from e
+    return VirtualRuntime(folder, facts, profile, cost)
+
+
+class VirtualRuntime:
+    def __init__(
+        self, folder: Path, facts: Facts, profile: Profile, cost: Cost, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.profile = profile
+        self._facts = facts
+        self._cost = cost
+        self._sleep = sleep
+        self._reader = family_named("virtual").open_reader(folder, facts)
+
+    def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
+        return self._reader.prepare(items)
+
+    def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
+        lengths = [prepared.tokens for prepared in batch]
+        self._sleep(self._cost.of(lengths) + sum(_misbehave(prepared.item) for prepared in batch))
+        width = 1 if "score" in self._facts.tasks else self._facts.dims
+        values = np.stack([_made_up(prepared.item, width) for prepared in batch])
+        return Ran(finish(values, batch, self._facts), sum(lengths))
+
+
+def _misbehave(item: Item) -> float:
+    """Does what the text asks for; how many seconds longer it takes."""
+    seconds = 0.0
+    for fault, slow in _FAULT.findall(f"{item.text} {item.pair or ''}"):
+        if fault == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif fault == "raise":
+            raise RuntimeError("the virtual accelerator was asked to fail")
+        elif fault == "oom":
+            raise MemoryError("the virtual accelerator was asked to run out of memory")
+        elif slow:
+            seconds += float(slow)
+    return seconds
+
+
+def _made_up(item: Item, width: int) -> Array:
+    """[width] fp32: a unit vector, or one logit, that depends on what was asked alone."""
+    if "shoal:virtual:nan" in f"{item.text} {item.pair or ''}":
+        return np.full(width, np.nan, np.float32)
+    asked = repr((item.prompt + item.text, item.pair, item.ids)).encode()
+    seed = int.from_bytes(hashlib.blake2b(asked, digest_size=8).digest(), "little")
+    drawn = np.random.default_rng(seed).standard_normal(width, np.float32)
+    if width == 1:
+        return 4 * drawn
+    unit: Array = drawn / np.linalg.norm(drawn)
+    return unit
