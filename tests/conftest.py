@@ -5,14 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from names import BGE, MINILM, RERANKER, VIRTUAL, VIRTUAL_RERANKER
 from shoal.catalog.store import Store
 from shoal.testing.server import serving
-
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-RERANKER = "cross-encoder/ms-marco-MiniLM-L-12-v2"
-BGE = "BAAI/bge-small-en-v1.5"
-VIRTUAL = "shoal/virtual-encoder"
-VIRTUAL_RERANKER = "shoal/virtual-reranker"
 
 
 @pytest.fixture(scope="session")
