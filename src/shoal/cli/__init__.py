@@ -14,7 +14,6 @@ said why. A module without `command`, or whose name starts with an underscore, i
 """
 
 import importlib
-import os
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -64,10 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.debug = words[:1] == ["--debug"]  # also for what goes wrong before the app has read it
     try:
         build_app(options)(words, prog_name="shoal")
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`). Python would complain once more while flushing.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
     except Exception as e:
         if options.debug:
             raise

@@ -1,0 +1,53 @@
+import pytest
+
+from shoal.catalog.choice import choose_files
+from shoal.protocol.errors import InvalidInput
+
+
+def test_weights_texts_and_licence_are_taken_and_nothing_else() -> None:
+    names = [
+        "model.safetensors", "config.json", "tokenizer.json", "vocab.txt", "sentencepiece.bpe.model", "LICENSE",
+        "README.md", "modules.json", "1_Pooling/config.json",
+        "pytorch_model.bin", "training_args.bin", "optimizer.pt", "modeling_x.py", "run.sh", "setup.exe",
+        "onnx/model.onnx", "onnx/model_O4.onnx", "openvino/openvino_model.bin", "checkpoint-10/config.json",
+        ".gitattributes", "train.csv", "tf_model.h5",
+    ]  # fmt: skip
+    chosen = choose_files(names)
+    assert set(chosen) == set(names[:9])
+    assert all(target == name for target, name in chosen.items())
+
+
+def test_weights_under_another_name_get_the_usual_one() -> None:
+    assert choose_files(["minilm.safetensors"]) == {"model.safetensors": "minilm.safetensors"}
+    assert choose_files(["encoder_int8.onnx"]) == {"model.onnx": "encoder_int8.onnx"}
+
+
+def test_onnx_in_its_own_folder_is_used_with_its_data_where_there_is_no_safetensors() -> None:
+    names = ["config.json", "pytorch_model.bin", "onnx/model.onnx", "onnx/model.onnx_data", "onnx/model_int8.onnx"]
+    assert choose_files(names) == {
+        "config.json": "config.json",
+        "model.onnx": "onnx/model.onnx",
+        "model.onnx_data": "onnx/model.onnx_data",
+    }
+
+
+@pytest.mark.parametrize("pickle", ["pytorch_model.bin", "model.pt", "model.pkl", "last.ckpt", "w.pth"])
+def test_pickles_alone_are_refused_with_what_to_do(pickle: str) -> None:
+    with pytest.raises(InvalidInput, match=r"pickles.*safetensors"):
+        choose_files([pickle, "config.json", "tokenizer.json"])
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (["config.json"], "no weights here"),
+        ([], "no weights here"),
+        (["adapter_config.json", "adapter_model.safetensors"], "LoRA adapter"),
+        (["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"], "shards"),
+        (["onnx/a.onnx", "onnx/b.onnx"], "several files"),
+        (["deep/down/model.safetensors", "elsewhere/model.onnx"], "no weights here"),
+    ],
+)
+def test_a_folder_without_one_set_of_weights_is_refused(names: list[str], reason: str) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        choose_files(names)

@@ -1,0 +1,121 @@
+"""`shoal add`, `rm` and `models`, run as a person runs them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_folders import write_encoder, write_json, write_scorer
+
+from shoal import cli
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+class Shell:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        """Exit code, stdout, stderr."""
+        with pytest.raises(SystemExit) as ended:
+            cli.main(words)
+        assert isinstance(ended.value.code, int)
+        out, err = self._capsys.readouterr()
+        return ended.value.code, out, err
+
+    def read(self, *words: str) -> Any:
+        """What a command that succeeds prints as JSON."""
+        code, out, _ = self.run(*words)
+        assert code == 0
+        return json.loads(out)
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "home"))
+    return Shell(capsys)
+
+
+def test_adding_a_folder_tells_what_was_found_in_it(shell: Shell, tmp_path: Path) -> None:
+    folder = write_encoder(tmp_path / "mine")
+    prompts = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+    write_json(folder / "config_sentence_transformers.json", prompts)
+    code, out, err = shell.run("add", str(folder))
+    told = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert code == 0
+    assert told["model"] == "mine"
+    assert told["task"] == "encode"
+    assert told["family"] == "bert, from safetensors"
+    assert told["vector"] == "8 dims, mean pooling, normalised"
+    assert told["limit"] == "256 tokens"
+    assert told["prompts"] == "query: 'query: ' (used if none is named)"
+    assert told["licence"] == "not said"
+    assert "bytes" in told["size"]
+    assert err.splitlines() == ["copying", "checking"]
+
+
+def test_a_model_can_be_given_a_name_and_is_removed_by_it(shell: Shell, tmp_path: Path) -> None:
+    assert shell.run("add", str(write_scorer(tmp_path / "x")), "--name", "me/reranker")[0] == 0
+    assert "me/reranker" in shell.run("models")[1]
+    assert shell.run("rm", "me/reranker") == (0, "removed me/reranker\n", "")
+    code, out, err = shell.run("rm", "me/reranker")
+    assert (code, out) == (1, "")
+    assert "code: MODEL_NOT_FOUND" in err
+
+
+def test_a_refused_folder_ends_with_the_reason(shell: Shell, tmp_path: Path) -> None:
+    code, out, err = shell.run("add", str(write_encoder(tmp_path / "x", model_type="mamba")))
+    assert (code, out) == (1, "")
+    assert "error: models of type 'mamba' are not known yet; known: bert\ncode: INVALID_INPUT\n" in err
+
+
+def test_models_says_how_to_get_the_first_one(shell: Shell) -> None:
+    code, out, err = shell.run("models")
+    assert (code, out) == (0, "")
+    assert "shoal add NAME" in err
+
+
+def test_models_lists_what_is_here_and_all_lists_what_is_known(shell: Shell, tmp_path: Path) -> None:
+    shell.run("add", str(write_encoder(tmp_path / "mine")))
+    here, known = shell.run("models")[1], shell.run("models", "--all")[1]
+    assert [line.split()[:3] for line in here.splitlines()[1:]] == [["mine", "encode", "(default)"]]
+    assert MINILM not in here
+    assert next(line for line in known.splitlines() if line.startswith(MINILM)).split()[1:3] == ["not", "here"]
+    assert {line.split()[0] for line in known.splitlines()} >= {"mine", MINILM, "shoal/virtual-encoder"}
+
+
+def test_one_model_is_shown_with_where_its_facts_come_from(shell: Shell) -> None:
+    code, out, _ = shell.run("models", MINILM)
+    assert code == 0
+    assert f"not here: shoal add {MINILM}" in out
+    assert "unverified" in out
+    assert "NOTICE" in out
+
+
+def test_an_unknown_model_is_not_shown(shell: Shell) -> None:
+    code, out, err = shell.run("models", "all-MiniLM-L6-v2")
+    assert (code, out) == (1, "")
+    assert f"did you mean {MINILM}?" in err
+
+
+def test_programs_get_the_same_as_json(shell: Shell, tmp_path: Path) -> None:
+    shell.run("add", str(write_encoder(tmp_path / "mine")))
+    [mine] = shell.read("models", "--json")
+    assert mine == shell.read("models", "mine", "--json")
+    assert (mine["name"], mine["default"], mine["model"]["facts"]["dims"]) == ("mine", True, 8)
+    assert mine["card"]["source"] == {"kind": "folder", "path": str(tmp_path / "mine")}
+    known = {entry["name"]: entry for entry in shell.read("models", "--all", "--json")}
+    assert known[MINILM]["model"] is None
+    assert known[MINILM]["card"]["licence"] == "Apache-2.0"
+
+
+def test_a_model_that_cannot_be_served_is_named_with_the_reason(shell: Shell, tmp_path: Path) -> None:
+    shell.run("add", "shoal/virtual-encoder")
+    (tmp_path / "home/models/bad.json").write_text("{")
+    code, out, err = shell.run("models")
+    assert code == 0
+    assert "shoal/virtual-encoder" in out
+    assert err.startswith("bad cannot be served: its record")
+    assert shell.run("rm", "bad")[0] == 0
+    assert shell.run("models")[2] == ""
