@@ -1,0 +1,54 @@
+"""How a micro-batch is laid out: few shapes, and padding that nothing looks at."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.families import Prepared
+from shoal.protocol.items import Item
+from shoal.runtimes.buckets import Packed, pack
+
+lengths_of_batches = st.lists(st.integers(1, 80), min_size=1, max_size=40)
+
+
+def packed(lengths: list[int]) -> Packed:
+    return pack([Prepared(Item(), [100 * i + j for j in range(n)], [i % 2] * n) for i, n in enumerate(lengths)])
+
+
+@given(lengths_of_batches)
+def test_every_token_stands_where_it_is_said_to(lengths):
+    p = packed(lengths)
+    laid_out = p.ids[p.gather]
+    for i, n in enumerate(lengths):
+        assert laid_out[i, :n].tolist() == [100 * i + j for j in range(n)]
+        assert p.positions[p.gather][i, :n].tolist() == list(range(n))
+        assert set(p.segments[p.gather][i, :n].tolist()) == {i % 2}
+        assert p.mask[i].tolist() == [1] * n + [0] * (p.mask.shape[1] - n)
+        assert p.ids[p.firsts[i]] == 100 * i
+
+
+@given(lengths_of_batches)
+def test_what_was_laid_out_can_be_packed_again(lengths):
+    p = packed(lengths)
+    again = p.ids[p.gather].reshape(-1)[p.scatter]
+    assert again[: sum(lengths)].tolist() == p.ids[: sum(lengths)].tolist()
+
+
+@given(lengths_of_batches)
+def test_shapes_are_few_and_every_text_has_a_token_to_look_at(lengths):
+    p = packed(lengths)
+    texts, length = p.gather.shape
+    assert p.tokens % 32 == 0
+    assert length % 8 == 0
+    assert texts.bit_count() == 1
+    assert p.mask.sum(axis=1).min() >= 1
+    assert (p.tokens - sum(lengths), length - max(lengths)) < (32, 8)
+    assert texts < 2 * len(lengths)
+
+
+def test_a_table_is_looked_up_by_token_id_and_anything_else_is_passed_on():
+    p = packed([2, 1])
+    table = np.arange(400, dtype=np.float32).reshape(200, 2)
+    rows, mask = p.feed(["rows0", "mask"], {"rows0": table})
+    assert rows[:3].tolist() == [[0, 1], [2, 3], [200, 201]]
+    assert mask is p.mask

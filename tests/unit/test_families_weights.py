@@ -1,0 +1,118 @@
+"""Reading checkpoints: names, dtypes, and files that are not what they say."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from shoal.families.weights import Checkpoint
+from shoal.protocol.errors import ModelLoadFailed
+
+
+def checkpoint(folder, weights) -> Checkpoint:
+    save_file(weights, folder / "model.safetensors")
+    (folder / "config.json").write_text('{"hidden_size": 4}')
+    return Checkpoint(folder)
+
+
+def write_raw(folder, header: object, data: bytes = b"") -> None:
+    encoded = header if isinstance(header, bytes) else json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(len(encoded).to_bytes(8, "little") + encoded + data)
+    (folder / "config.json").write_text("{}")
+
+
+def test_weights_come_back_as_they_were_written(tmp_path):
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    found = checkpoint(tmp_path, {"a.weight": values, "b.weight": 2 * values}).weight("b.weight", 2, 3)
+    assert np.array_equal(found, 2 * values)
+
+
+def test_a_prefix_and_the_old_names_of_norms_make_no_difference(tmp_path):
+    ones = np.ones(3, np.float32)
+    found = checkpoint(tmp_path, {"bert.encoder.LayerNorm.gamma": ones, "bert.encoder.LayerNorm.beta": 2 * ones})
+    assert np.array_equal(found.weight("encoder.LayerNorm.weight", 3), ones)
+    assert np.array_equal(found.weight("encoder.LayerNorm.bias", 3), 2 * ones)
+
+
+def test_half_precision_weights_are_read_as_fp32(tmp_path):
+    values = np.array([1.5, -2.0, 0.15625], np.float32)
+    half = checkpoint(tmp_path, {"w": values.astype(np.float16)}).weight("w", 3)
+    assert half.dtype == np.float32
+    assert np.array_equal(half, values)
+
+
+def test_bfloat16_weights_are_read_as_fp32(tmp_path):
+    values = np.array([1.5, -2.0, 0.15625], np.float32)
+    bits = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
+    write_raw(tmp_path, {"w": {"dtype": "BF16", "shape": [3], "data_offsets": [0, 6]}}, bits)
+    assert np.array_equal(Checkpoint(tmp_path).weight("w", 3), values)
+
+
+def test_writing_into_a_weight_leaves_the_file_alone(tmp_path):
+    found = checkpoint(tmp_path, {"w": np.zeros(3, np.float32)})
+    found.weight("w", 3)[:] = 1
+    assert np.array_equal(Checkpoint(tmp_path).weight("w", 3), np.zeros(3))
+
+
+def test_a_missing_weight_or_another_shape_fails_the_load_by_name(tmp_path):
+    found = checkpoint(tmp_path, {"w": np.zeros((2, 3), np.float32)})
+    assert found.weight("w", -1, 3).shape == (2, 3)
+    with pytest.raises(ModelLoadFailed, match=r"'w'.*\(2, 3\)"):
+        found.weight("w", 3, 2)
+    with pytest.raises(ModelLoadFailed, match="'w'"):
+        found.weight("w", 6)
+    with pytest.raises(ModelLoadFailed, match="'v'"):
+        found.weight("v", 3)
+
+
+def test_a_setting_that_config_does_not_say_fails_the_load_by_name(tmp_path):
+    found = checkpoint(tmp_path, {"w": np.zeros(3, np.float32)})
+    assert found.setting("hidden_size") == 4
+    assert found.setting("layer_norm_eps", 1e-12) == 1e-12
+    with pytest.raises(ModelLoadFailed, match="num_hidden_layers"):
+        found.setting("num_hidden_layers")
+
+
+def entry(**changes: object) -> dict[str, object]:
+    return {"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | changes}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{",
+        b"[]",
+        entry(dtype="F8_E4M3"),
+        entry(shape=[3]),
+        entry(shape=[-2]),
+        entry(data_offsets=[0, 16]),
+        entry(data_offsets=[-8, 0]),
+        entry(data_offsets=[0]),
+        entry(data_offsets="08"),
+        entry(more=1),
+        {"w": None},
+        {"w": {"dtype": "F32"}},
+    ],
+)
+def test_a_malformed_header_fails_the_load(tmp_path, header):
+    write_raw(tmp_path, header, bytes(8))
+    with pytest.raises(ModelLoadFailed, match=r"model\.safetensors"):
+        Checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 8, b"\x00" * 4, (10**9).to_bytes(8, "little") + b"{}"])
+def test_a_truncated_file_fails_the_load(tmp_path, content):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(ModelLoadFailed, match=r"model\.safetensors"):
+        Checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", "\xff"])
+def test_a_config_that_is_missing_or_broken_fails_the_load(tmp_path, content):
+    save_file({"w": np.zeros(3, np.float32)}, tmp_path / "model.safetensors")
+    if content is not None:
+        (tmp_path / "config.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(ModelLoadFailed, match=r"config\.json"):
+        Checkpoint(tmp_path)

@@ -1,0 +1,110 @@
+"""The virtual accelerator: what it takes, what it makes up, and how it fails when asked to."""
+
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from shoal.families import Prepared
+from shoal.protocol.errors import EmptyInput, ModelLoadFailed
+from shoal.protocol.facts import Facts, Profile
+from shoal.protocol.items import Item
+from shoal.runtimes.virtual import Cost, VirtualRuntime, open_runtime
+
+ENCODER = Facts(tasks=("encode",), family="virtual", files="none", max_tokens=16, dims=8)
+SCORER = Facts(tasks=("score",), family="virtual", files="none", max_tokens=16, activation="sigmoid")
+
+
+@pytest.fixture
+def slept() -> list[float]:
+    return []
+
+
+def runtime(tmp_path, facts=ENCODER, cost=Cost(0, 0), sleep=lambda seconds: None) -> VirtualRuntime:  # noqa: B008
+    return VirtualRuntime(tmp_path, facts, Profile(runtime="virtual"), cost, sleep)
+
+
+def run(virtual: VirtualRuntime, *items: Item) -> list[dict[str, np.ndarray]]:
+    prepared = [entry for entry in virtual.prepare(items) if isinstance(entry, Prepared)]
+    assert len(prepared) == len(items)
+    return virtual.run(prepared, 0).rows
+
+
+def test_a_batch_takes_the_time_that_the_cost_model_says(tmp_path, slept):
+    virtual = runtime(tmp_path, cost=Cost(1.0, 0.1, 0.01), sleep=slept.append)
+    run(virtual, Item("one two three"), Item("four"))  # with two markers each: 5 and 3 tokens
+    assert slept == [pytest.approx(1.0 + 0.1 * 8 + 0.01 * (25 + 9))]
+
+
+def test_the_cost_is_read_from_the_models_folder(tmp_path):
+    (tmp_path / "virtual.json").write_text('{"seconds": 0.5, "seconds_per_token": 0.25}')
+    opened = open_runtime(tmp_path, ENCODER, Profile(runtime="virtual"))
+    assert opened._cost == Cost(0.5, 0.25, 0.0)
+
+
+@pytest.mark.parametrize("content", ["{", '{"minutes": 1}', '{"seconds": "1"}'])
+def test_a_malformed_cost_fails_the_load(tmp_path, content):
+    (tmp_path / "virtual.json").write_text(content)
+    with pytest.raises(ModelLoadFailed, match=r"virtual\.json"):
+        open_runtime(tmp_path, ENCODER, Profile(runtime="virtual"))
+
+
+def test_rows_are_unit_vectors_that_depend_on_the_input_alone(tmp_path):
+    one, other, again = run(runtime(tmp_path), Item("fish"), Item("swim"), Item("fish"))
+    (alone,) = run(runtime(tmp_path), Item("fish"))
+    assert np.isclose(np.linalg.norm(one["dense"]), 1)
+    assert one["dense"].shape == (8,)
+    assert np.array_equal(one["dense"], again["dense"])
+    assert np.array_equal(one["dense"], alone["dense"])
+    assert not np.allclose(one["dense"], other["dense"])
+
+
+def test_scores_are_activated_unless_raw(tmp_path):
+    score, raw = run(runtime(tmp_path, SCORER), Item("a", pair="b"), Item("a", pair="b", raw=True))
+    assert np.isclose(score["score"], 1 / (1 + np.exp(-raw["score"])))
+
+
+def test_token_ids_are_served_too(tmp_path):
+    (row,) = run(runtime(tmp_path), Item(ids=[101, 2_000_000]))
+    assert row["dense"].shape == (8,)
+
+
+def test_words_are_tokens_and_limits_hold(tmp_path):
+    virtual = runtime(tmp_path)
+    short, long, empty = virtual.prepare([Item("one, two"), Item("word " * 99), Item("")])
+    assert (short.tokens, short.truncated) == (4, False)
+    assert (long.tokens, long.truncated) == (16, True)
+    assert isinstance(empty, EmptyInput)
+
+
+def test_a_text_may_ask_for_an_error_or_for_memory_to_run_out(tmp_path):
+    with pytest.raises(RuntimeError):
+        run(runtime(tmp_path), Item("fish"), Item("shoal:virtual:raise"))
+    with pytest.raises(MemoryError):
+        run(runtime(tmp_path, SCORER), Item("fish", pair="shoal:virtual:oom"))
+
+
+def test_a_text_may_ask_for_nan_in_its_own_row_only(tmp_path):
+    fine, broken = run(runtime(tmp_path), Item("fish"), Item("shoal:virtual:nan"))
+    assert np.isfinite(fine["dense"]).all()
+    assert np.isnan(broken["dense"]).all()
+
+
+def test_a_text_may_ask_for_a_slow_batch(tmp_path, slept):
+    virtual = runtime(tmp_path, cost=Cost(0, 0), sleep=slept.append)
+    run(virtual, Item("fish"), Item("shoal:virtual:slow=2.5"))
+    assert slept == [2.5]
+
+
+def test_a_text_may_ask_for_the_process_to_be_killed(tmp_path):
+    program = (
+        "from pathlib import Path; from shoal.runtimes import open_runtime;"
+        "from shoal.protocol.facts import Facts, Profile; from shoal.protocol.items import Item;"
+        "facts = Facts(tasks=('encode',), family='virtual', files='none', max_tokens=16, dims=8);"
+        f"runtime = open_runtime(Path({str(tmp_path)!r}), facts, Profile(runtime='virtual'));"
+        "runtime.run(runtime.prepare([Item('shoal:virtual:die')]), 0)"
+    )
+    finished = subprocess.run([sys.executable, "-c", program], check=False)
+    assert finished.returncode == -signal.SIGKILL
