@@ -19,6 +19,15 @@ def virtual_home(tmp_path_factory) -> Path:
     return store.home
 
 
+@pytest.fixture
+def fresh_virtual_home(tmp_path) -> Path:
+    """The stand-ins again, with nothing measured of them yet."""
+    store = Store(tmp_path / "home")
+    for name in (VIRTUAL, VIRTUAL_RERANKER):
+        store.add(name)
+    return store.home
+
+
 @pytest.fixture(scope="session")
 def home(tmp_path_factory) -> Path:
     """A store with the real models of `make models`, and the stand-ins. Fetched once where it is not there."""
