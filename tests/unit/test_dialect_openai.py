@@ -201,17 +201,17 @@ def test_peek_finds_the_model_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "kind", "retry"),
+    ("error", "status", "kind", "param", "retry"),
     [
-        (ModelNotFound("no model"), 404, "invalid_request_error", None),
-        (RateLimited("slow down"), 429, "rate_limit_error", "1"),
-        (QueueFull("full", limit=3), 503, "server_error", "1"),
+        (ModelNotFound("no model"), 404, "invalid_request_error", "model", None),
+        (RateLimited("slow down"), 429, "rate_limit_error", None, "1"),
+        (QueueFull("full", limit=3), 503, "server_error", None, "1"),
     ],
 )
-def test_refusals_have_openais_shape(error, status, kind, retry):
+def test_refusals_have_openais_shape(error, status, kind, param, retry):
     reply = DIALECT.refuse(error)
     assert reply.status == status
-    wanted = {"message": error.message, "type": kind, "param": None, "code": error.code} | error.detail
+    wanted = {"message": error.message, "type": kind, "param": param, "code": error.code} | error.detail
     assert said(reply) == {"error": wanted}
     assert header(reply, "retry-after") == retry
 

@@ -1,5 +1,6 @@
 """Bytes to checked structs, and the headers of an answer: what every dialect needs. Knows no route."""
 
+import re
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
@@ -22,6 +23,8 @@ ABSENT = msgspec.Raw()
 
 _FORMATS: dict[str, Format] = {JSON: "json", MSGPACK: "msgpack", "application/x-msgpack": "msgpack"}
 _LONGEST_COMPLAINT = 300
+_PLACE = re.compile(r" - at `\$\.?([^`]+)`$")
+"""How msgspec ends a complaint about a field."""
 
 
 class Peek(msgspec.Struct, frozen=True):
@@ -37,7 +40,7 @@ def peek_model(body: bytes) -> str:
 
 
 def decode(decoder: Decoder[T], body: bytes) -> T:
-    """Raises InvalidInput that says what is wrong and, with a path, where."""
+    """Raises InvalidInput that says what is wrong and where, in words and as `param`."""
     if not body:
         raise InvalidInput("the body is empty")
     try:
@@ -47,7 +50,10 @@ def decode(decoder: Decoder[T], body: bytes) -> T:
     except (msgspec.MsgspecError, UnicodeDecodeError) as e:
         # Some of msgspec's words quote the value at fault, which may be megabytes.
         words = str(e)
-        raise InvalidInput(words if len(words) <= _LONGEST_COMPLAINT else words[:_LONGEST_COMPLAINT] + "…") from e
+        place = _PLACE.search(words)
+        if len(words) > _LONGEST_COMPLAINT:
+            words = words[:_LONGEST_COMPLAINT] + "…"
+        raise InvalidInput(words, **({"param": place[1][:_LONGEST_COMPLAINT]} if place else {})) from e
 
 
 def json_only(content_type: str) -> None:

@@ -12,7 +12,7 @@ from shoal.dialects import Reply, Route, Timing
 from shoal.dialects.bodies import JSON, Width, answer_headers, decode, json_only, peek_model
 from shoal.dialects.refusals import at, error_fields, refusal
 from shoal.protocol.envelope import Envelope
-from shoal.protocol.errors import InvalidInput, ShoalError
+from shoal.protocol.errors import InvalidInput, ModelNotFound, ShoalError
 from shoal.protocol.facts import Facts
 from shoal.protocol.items import Truncate
 from shoal.protocol.tensors import Array
@@ -89,7 +89,8 @@ class OpenAI:
         return Reply(200, tuple(headers), _encoder.encode(body))
 
     def refuse(self, error: ShoalError, *, accept: str = "") -> Reply:
-        fields = {"type": _type(error.status), "param": None} | error_fields(error)
+        param = "model" if isinstance(error, ModelNotFound) else None
+        fields = {"type": _type(error.status), "param": param} | error_fields(error)
         return refusal(error, {"error": fields})
 
 

@@ -33,6 +33,12 @@ def refusal(error: ShoalError, body: dict[str, Any]) -> Reply:
     return Reply(error.status, tuple(headers), _bytes(body))
 
 
+def for_anyone(error: ShoalError) -> Reply:
+    """`error` where the path belongs to no API or to several: native clients read `detail`, others `error`."""
+    fields = error_fields(error)
+    return refusal(error, {"detail": fields, "error": fields})
+
+
 def at(fault: Fault, param: str) -> ShoalError:
     """The error of one bad input in an API that cannot answer the others: it names which one it was."""
     error = from_fault(fault)

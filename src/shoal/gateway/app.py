@@ -5,7 +5,8 @@ import time
 from typing import Protocol
 
 from shoal.catalog import Model
-from shoal.dialects import Reply, all_dialects
+from shoal.dialects import Reply
+from shoal.dialects.refusals import for_anyone
 from shoal.gateway import admission, routing
 from shoal.gateway.asgi import Receive, Scope, Send, read_body, send_reply
 from shoal.gateway.pages import Pages, States
@@ -69,7 +70,7 @@ class Gateway:
                 return page.name, reply.status
             target = routing.find(scope["method"], scope["path"])
         except ShoalError as error:
-            reply = _with_allow(all_dialects()["native"].refuse(error, accept="application/json"), error)
+            reply = _with_allow(for_anyone(error), error)
             await send_reply(send, reply)
             return "none", reply.status
         return target.route.name, await self._compute(target, headers, receive, send)
@@ -128,7 +129,7 @@ class Gateway:
         model = self._resolve(target, body)  # 4
         if target.route.task not in model.facts.tasks:  # 5
             can = ", ".join(model.facts.tasks)
-            raise InvalidInput(f"{model.name} cannot {target.route.task}; it can {can}")
+            raise InvalidInput(f"{model.name} cannot {target.route.task}; it can {can}", param="model")
         return admission.envelope(target, model.name, headers, len(body), settings, now), body  # 6
 
     def _resolve(self, target: routing.Target, body: bytes) -> Model:

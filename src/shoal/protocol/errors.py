@@ -174,8 +174,13 @@ def over_limit(
     """A refusal of `kind` that names the limit, the size seen and the setting that changes it."""
     unit = f" {unit}" if unit else ""
     return kind(
-        f"{what} is {seen:g}{unit}, over the limit of {limit:g}{unit}; {setting} changes it",
+        f"{what} is {_plain(seen)}{unit}, over the limit of {_plain(limit)}{unit}; {setting} changes it",
         limit=limit,
         seen=seen,
         setting=setting,
     )
+
+
+def _plain(number: float) -> str:
+    """All digits of a whole number, six of another."""
+    return str(int(number)) if number == int(number) else f"{number:g}"

@@ -127,6 +127,7 @@ def _width(dims: int, facts: Facts) -> int:
         raise InvalidInput(
             f"dimensions is {dims}; this model was trained for {', '.join(map(str, allowed))}",
             allowed=allowed,
+            param="dimensions",
         )
     return dims
 

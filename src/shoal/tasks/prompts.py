@@ -14,7 +14,11 @@ def named_prompt(name: str, facts: Facts) -> str:
     """The prefix called `name`. Raises InvalidInput that lists the names where the model has none such."""
     if name not in facts.prompts:
         known = ", ".join(sorted(facts.prompts)) or "none"
-        raise InvalidInput(f"no prompt named {name!r}; this model has: {known}", prompts=sorted(facts.prompts))
+        raise InvalidInput(
+            f"no prompt named {name!r}; this model has: {known}",
+            prompts=sorted(facts.prompts),
+            param="prompt_name",
+        )
     return facts.prompts[name]
 
 
