@@ -1,0 +1,89 @@
+"""Tiny ONNX graphs as exporters publish them: padded ids and a mask in, token states or a logit out.
+
+A token's state is its row of a random table plus the mean row of its text, so that padding and neighbours would
+show. Needs the `onnx` package.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from shoal.protocol.facts import Facts
+from shoal.testing.checkpoints import POSITIONS, WIDTH, tiny_tokenizer
+
+
+def published_encoder(folder: Path, *, quantised: bool = False, output: str = "last_hidden_state") -> Facts:
+    """`quantised`: states pass through 8 bits whose scale depends on the whole batch."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = tiny_tokenizer()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    nodes, constants = _states(tokenizer.get_vocab_size())
+    if quantised:
+        nodes.append(helper.make_node("DynamicQuantizeLinear", ["states"], ["small", "scale", "zero"]))
+        nodes.append(helper.make_node("DequantizeLinear", ["small", "scale", "zero"], [output]))
+    else:
+        nodes.append(helper.make_node("Identity", ["states"], [output]))
+    _write(folder, nodes, constants, output, ["input_ids", "attention_mask"], [None, None, WIDTH])
+    return Facts(
+        tasks=("encode",), family="bert", files="onnx", max_tokens=POSITIONS, dims=WIDTH,
+        matryoshka=(WIDTH // 2,), pooling="mean", normalize=True,
+    )  # fmt: skip
+
+
+def published_reranker(folder: Path) -> Facts:
+    """Its logit depends on the segments too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = tiny_tokenizer()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    nodes, constants = _states(tokenizer.get_vocab_size())
+    nodes += [
+        helper.make_node("Cast", ["token_type_ids"], ["segments"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["segments", "one"], ["second"], keepdims=1),
+        helper.make_node("ReduceSum", ["mean", "last"], ["total"], keepdims=0),
+        helper.make_node("Add", ["total", "second"], ["logits"]),
+    ]
+    constants.append(numpy_helper.from_array(np.array([2], np.int64), "last"))
+    _write(folder, nodes, constants, "logits", ["input_ids", "attention_mask", "token_type_ids"], [None, 1])
+    return Facts(tasks=("score",), family="bert", files="onnx", max_tokens=POSITIONS)
+
+
+def _states(tokens: int) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+    """mean [B, 1, width] and states [B, L, width]."""
+    table = np.random.default_rng(0).standard_normal((tokens, WIDTH)).astype(np.float32)
+    constants = [
+        numpy_helper.from_array(table, "table"),
+        numpy_helper.from_array(np.array([1], np.int64), "one"),
+        numpy_helper.from_array(np.array([-1], np.int64), "minus_one"),
+    ]
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
+        helper.make_node("Cast", ["attention_mask"], ["weights"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["weights", "minus_one"], ["columns"]),
+        helper.make_node("Mul", ["rows", "columns"], ["weighted"]),
+        helper.make_node("ReduceSum", ["weighted", "one"], ["sum"], keepdims=1),
+        helper.make_node("ReduceSum", ["columns", "one"], ["count"], keepdims=1),
+        helper.make_node("Div", ["sum", "count"], ["mean"]),
+        helper.make_node("Add", ["rows", "mean"], ["states"]),
+    ]
+    return nodes, constants
+
+
+def _write(
+    folder: Path,
+    nodes: list[onnx.NodeProto],
+    constants: list[onnx.TensorProto],
+    output: str,
+    inputs: list[str],
+    shape: list[int | None],
+) -> None:
+    graph = helper.make_graph(
+        nodes,
+        "published",
+        [helper.make_tensor_value_info(name, TensorProto.INT64, [None, None]) for name in inputs],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)],
+        initializer=constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
