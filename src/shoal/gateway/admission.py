@@ -54,9 +54,7 @@ def timeout_of(headers: Headers, settings: GatewaySettings) -> float:
     if raw is None:
         return settings.timeout_s
     if not raw.isdigit() or len(raw) > 12 or int(raw) == 0:
-        raise InvalidInput(
-            f"X-Shoal-Timeout-Ms must be a whole number of milliseconds above 0, not {raw[:40]!r}"
-        )
+        raise InvalidInput(f"X-Shoal-Timeout-Ms must be a whole number of milliseconds above 0, not {raw[:40]!r}")
     seconds = int(raw) / 1e3
     if seconds > settings.max_timeout_s:
         raise over_limit(

@@ -8,7 +8,7 @@ from shoal.catalog import Model
 from shoal.dialects import Reply
 from shoal.dialects.refusals import for_anyone
 from shoal.gateway import admission, routing
-from shoal.gateway.asgi import Receive, Scope, Send, read_body, send_reply
+from shoal.gateway.asgi import Receive, Scope, Send, head, read_body, send_reply
 from shoal.gateway.pages import Pages, States
 from shoal.gateway.settings import GatewaySettings
 from shoal.gateway.waiting import answers
@@ -90,9 +90,8 @@ class Gateway:
                 if not started:
                     started = True
                     status = chunk.status
-                    await send(
-                        _head(chunk.status, chunk.headers, envelope, len(chunk.data) if chunk.last else -1)
-                    )
+                    length = len(chunk.data) if chunk.last else None
+                    await send(head(chunk.status, chunk.headers, length))
                 await send({"type": "http.response.body", "body": chunk.data, "more_body": not chunk.last})
             return status
         except Cancelled:
@@ -149,16 +148,6 @@ class Gateway:
         if envelope is None or status is None or status.state == "ready":
             return error
         return ModelLoading(f"{envelope.model} is still loading; ask again", model=envelope.model)
-
-
-def _head(
-    status: int, headers: tuple[tuple[str, str], ...], envelope: Envelope, length: int
-) -> dict[str, object]:
-    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-    raw.append((b"x-shoal-request-id", envelope.id.encode("ascii")))
-    if length >= 0:
-        raw.append((b"content-length", str(length).encode("ascii")))
-    return {"type": "http.response.start", "status": status, "headers": raw}
 
 
 def _with_allow(reply: Reply, error: ShoalError) -> Reply:

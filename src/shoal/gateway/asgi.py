@@ -1,7 +1,7 @@
 """The few ASGI shapes we use, and the two things done with them: reading a body, sending a reply."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from shoal.dialects import Reply
@@ -38,8 +38,14 @@ async def read_body(receive: Receive, headers: Headers, settings: GatewaySetting
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def head(status: int, headers: Iterable[tuple[str, str]], length: int | None) -> dict[str, Any]:
+    """The message that starts an answer; a stream has no length."""
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    if length is not None:
+        raw.append((b"content-length", str(length).encode("ascii")))
+    return {"type": "http.response.start", "status": status, "headers": raw}
+
+
 async def send_reply(send: Send, reply: Reply, *, head_only: bool = False) -> None:
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers]
-    headers.append((b"content-length", str(len(reply.body)).encode("ascii")))
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send(head(reply.status, reply.headers, len(reply.body)))
     await send({"type": "http.response.body", "body": b"" if head_only else reply.body})

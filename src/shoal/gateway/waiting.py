@@ -47,8 +47,6 @@ async def _next(inbox: Inbox, deadline: float, leaving: "asyncio.Future[Any]") -
             return coming.result()
         if leaving.done():
             raise Cancelled("the client left")
-        raise DeadlineExceeded(
-            "no answer came before the deadline; X-Shoal-Timeout-Ms or --timeout changes it"
-        )
+        raise DeadlineExceeded("no answer came before the deadline; X-Shoal-Timeout-Ms or --timeout changes it")
     finally:
         coming.cancel()

@@ -7,7 +7,7 @@ it holds is gone with the process, as are the connections that wait for it.
 import asyncio
 import itertools
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 
 from shoal.protocol.envelope import Chunk, Job
@@ -20,7 +20,7 @@ class InProcessQueue:
         self._limits = limits or Limits()
         self._clock = clock
         self._lines: dict[str, _Line] = {}
-        self._lent: OrderedDict[int, _Lent] = OrderedDict()  # by lease token, the oldest lease first
+        self._lent: dict[int, _Lent] = {}  # by lease token
         self._inboxes: dict[str, _Inbox] = {}
         self._listeners: list[Listener] = []
         self._tokens = itertools.count(1)

@@ -1,0 +1,69 @@
+"""What is let in and what a path means: pure functions of heads and limits."""
+
+import hashlib
+
+import pytest
+
+from shoal.gateway import admission, routing
+from shoal.gateway.settings import GatewaySettings
+from shoal.protocol.errors import InvalidInput, MethodNotAllowed, NotFound, PayloadTooLarge, Unauthorized
+
+SETTINGS = GatewaySettings()
+KEYED = GatewaySettings(keys=frozenset({hashlib.sha256(b"open sesame").digest()}))
+
+
+def test_a_model_with_slashes_is_the_rest_of_the_path():
+    target = routing.find("POST", "/v1/encode/org/name:int8")
+    assert (target.dialect.name, target.route.task, target.model) == ("native", "encode", "org/name:int8")
+
+
+def test_a_path_without_its_model_and_an_unknown_one_are_not_found():
+    for path in ("/v1/encode/", "/v1/encode", "/v2/nothing", "", "/v1/embeddings/"):
+        with pytest.raises(NotFound):
+            routing.find("POST", path)
+
+
+def test_a_wrong_method_is_refused_naming_the_right_one():
+    with pytest.raises(MethodNotAllowed) as refused:
+        routing.find("GET", "/v1/embeddings")
+    assert refused.value.detail["allow"] == ["POST"]
+
+
+def test_a_key_is_asked_for_only_where_one_is_set():
+    admission.check_key({}, SETTINGS)
+    admission.check_key({b"authorization": b"Bearer open sesame"}, KEYED)
+    admission.check_key({b"authorization": b"bearer  open sesame "}, KEYED)
+    for wrong in (b"", b"Bearer", b"Bearer ", b"Basic open sesame", b"Bearer open sesam", b"\xff\xfe"):
+        with pytest.raises(Unauthorized):
+            admission.check_key({b"authorization": wrong}, KEYED)
+
+
+def test_a_declared_size_over_the_limit_is_refused_before_anything_is_read():
+    with pytest.raises(PayloadTooLarge, match="--max-body-bytes"):
+        admission.declared_size({b"content-length": b"99999999999"}, SETTINGS)
+    assert admission.declared_size({b"content-length": b"12"}, SETTINGS) == 12
+    assert admission.declared_size({b"content-length": b"-1"}, SETTINGS) == -1
+    assert admission.declared_size({}, SETTINGS) == -1
+
+
+@pytest.mark.parametrize("raw", [b"0", b"-5", b"1.5", b"soon", b"", b"9" * 40, "²".encode("latin-1")])
+def test_a_timeout_that_is_no_sane_number_is_refused(raw):
+    with pytest.raises(InvalidInput):
+        admission.timeout_of({b"x-shoal-timeout-ms": raw}, SETTINGS)
+
+
+def test_a_timeout_is_in_milliseconds_with_a_default_and_a_limit_that_is_named():
+    assert admission.timeout_of({}, SETTINGS) == 120.0
+    assert admission.timeout_of({b"x-shoal-timeout-ms": b"1500"}, SETTINGS) == 1.5
+    with pytest.raises(InvalidInput, match="--max-timeout"):
+        admission.timeout_of({b"x-shoal-timeout-ms": b"700000"}, SETTINGS)
+
+
+def test_the_envelope_holds_what_the_road_needs_and_nothing_of_the_body():
+    target = routing.find("POST", "/v1/encode/m")
+    headers = {b"content-type": b"application/msgpack", b"x-shoal-priority": b"batch", b"accept": b"*/*"}
+    envelope = admission.envelope(target, "org/m", headers, 77, SETTINGS, now=1000.0)
+    assert (envelope.line, envelope.task, envelope.route) == ("org/m", "encode", target.route.name)
+    assert (envelope.deadline, envelope.size_bytes, envelope.priority) == (1120.0, 77, "batch")
+    with pytest.raises(InvalidInput, match="X-Shoal-Priority"):
+        admission.envelope(target, "m", {b"x-shoal-priority": b"urgent"}, 1, SETTINGS, now=0.0)
