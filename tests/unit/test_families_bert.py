@@ -35,6 +35,9 @@ def describe(folder, facts):
         ({"num_attention_heads": 5}, "5 heads"),
         ({"num_hidden_layers": 3}, "encoder.layer.2"),
         ({"hidden_size": 16}, "embeddings"),
+        ({"vocab_size": 1000}, "word_embeddings"),
+        ({"max_position_embeddings": POSITIONS + 1}, "position_embeddings"),
+        ({"type_vocab_size": 3}, "token_type_embeddings"),
         ({"max_position_embeddings": POSITIONS - 1}, "max_tokens"),
     ],
 )
@@ -55,6 +58,13 @@ def test_an_encoder_that_is_asked_to_score_fails_the_load(encoder, tmp_path):
     folder, _ = encoder
     with pytest.raises(ModelLoadFailed, match="pooler"):
         describe(folder, tiny_reranker(tmp_path / "other"))
+
+
+def test_a_scorer_that_cannot_tell_two_texts_apart_fails_the_load(tmp_path):
+    facts = tiny_reranker(tmp_path)
+    configure(tmp_path, type_vocab_size=1)
+    with pytest.raises(ModelLoadFailed, match="segments"):
+        describe(tmp_path, facts)
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_has_rows_fails_the_load(encoder):

@@ -64,14 +64,16 @@ class _Network:
             raise ModelLoadFailed(f"{self.heads} heads do not divide a width of {self.width}")
         if facts.max_tokens > limit:
             raise ModelLoadFailed(f"max_tokens is {facts.max_tokens}, but the model has {limit} positions")
+        if "score" in facts.tasks and self.checkpoint.setting("type_vocab_size") < 2:
+            raise ModelLoadFailed("a model that scores pairs needs two segments, this one has one")
         if "score" not in facts.tasks and facts.pooling == "none":
             raise ModelLoadFailed("an encoder needs a pooling, mean or cls; its files name none")
 
     def embedded(self) -> Node:
         ops = self.ops
-        words = ops.rows(self._table("word"), ops.ids)
-        positions = ops.rows(self._table("position"), ops.positions)
-        segments = ops.rows(self._table("token_type"), ops.segments)
+        words = ops.rows(self._table("word", "vocab_size"), ops.ids)
+        positions = ops.rows(self._table("position", "max_position_embeddings"), ops.positions)
+        segments = ops.rows(self._table("token_type", "type_vocab_size"), ops.segments)
         return self._norm(ops.add(ops.add(words, segments), positions), "embeddings.LayerNorm")
 
     def layer(self, x: Node, name: str) -> Node:
@@ -90,8 +92,10 @@ class _Network:
         pooled = self.ops.tanh(self._linear(first, "pooler.dense", self.width))
         return self._linear(pooled, "classifier", 1)
 
-    def _table(self, kind: str) -> Array:
-        return self.checkpoint.weight(f"embeddings.{kind}_embeddings.weight", -1, self.width)
+    def _table(self, kind: str, size: str) -> Array:
+        """A lookup past its end would be undefined, so it has to have the rows that config.json says."""
+        rows = self.checkpoint.setting(size)
+        return self.checkpoint.weight(f"embeddings.{kind}_embeddings.weight", rows, self.width)
 
     def _linear(self, x: Node, name: str, width: int) -> Node:
         """`width` of the output; -1 takes the weight's own."""
