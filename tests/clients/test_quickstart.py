@@ -30,10 +30,13 @@ class Run(NamedTuple):
 
 
 @contextlib.contextmanager
-def quickstart(home: Path) -> Iterator[Run]:
-    """The script, once it has said that all is up."""
+def quickstart(home: Path, log: Path) -> Iterator[Run]:
+    """The script, once it has said that all is up. The server's log goes into the file `log`."""
     environment = os.environ | {"SHOAL_HOME": str(home), "SHOAL_PORT": str(free_port())}
-    process = subprocess.Popen([sys.executable, SCRIPT], stdout=subprocess.PIPE, text=True, env=environment)
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, SCRIPT], stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment
+        )
     deadline = threading.Timer(120, process.terminate)
     deadline.start()
     try:
@@ -51,8 +54,8 @@ def quickstart(home: Path) -> Iterator[Run]:
 
 
 @pytest.fixture(scope="module")
-def run(home) -> Iterator[Run]:
-    with quickstart(home) as running:
+def run(home, tmp_path_factory) -> Iterator[Run]:
+    with quickstart(home, tmp_path_factory.mktemp("run") / "log") as running:
         yield running
 
 
@@ -81,10 +84,12 @@ def test_the_python_lines_give_the_scores_that_were_shown(run):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_drains_the_server_and_all_ends_well(home, number):
-    with quickstart(home) as run:
+def test_a_signal_drains_the_server_and_all_ends_well(home, tmp_path, number):
+    log = tmp_path / "log"
+    with quickstart(home, log) as run:
         run.process.send_signal(number)
         assert run.process.wait(60) == 0
+        assert log.read_text().splitlines()[-1].endswith("stopped")
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", int(shown(run, r"Client\(\"http://127.0.0.1:(\d+)\"")))) != 0
 
