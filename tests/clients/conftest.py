@@ -1,0 +1,53 @@
+"""Who asks the shared server: plain HTTP, our client; and what the models' own tokenizers say of a text."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from tokenizers import Tokenizer
+
+import shoal
+from names import MINILM, RERANKER
+from shoal.catalog.store import Store
+
+
+@pytest.fixture(scope="session")
+def http(server) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=60, headers={"accept": "application/json"}) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def ours(server) -> Iterator[shoal.Client]:
+    with shoal.Client(server.url, timeout_s=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def words(home) -> list[str]:
+    """Words that are one token each, in every model here: they share BERT's English vocabulary."""
+    vocabulary = tokenizer(home, MINILM).get_vocab()
+    assert vocabulary == tokenizer(home, RERANKER).get_vocab()
+    plain = (word for word in sorted(vocabulary, key=vocabulary.get) if word.isalpha() and word.isascii())
+    return [word for word in plain if len(word) > 3 and word.islower()][:5000]
+
+
+@pytest.fixture(scope="session")
+def tokens_of(home):
+    """How many tokens a text, or a pair of texts, is for a model, markers included and nothing cut off."""
+    known = {model: tokenizer(home, model) for model in (MINILM, RERANKER)}
+    return lambda model, *texts: len(known[model].encode(*texts).ids)
+
+
+def tokenizer(home, model: str) -> Tokenizer:
+    found = Tokenizer.from_file(str(Store(home).resolve(model).folder / "tokenizer.json"))
+    found.no_truncation()
+    found.no_padding()
+    return found
+
+
+@pytest.fixture
+def impatient_sdk(monkeypatch):
+    """The SDK asks again for a quarter of an hour where a connection breaks; a test should fail sooner."""
+    for module in ("sie_sdk.client.sync", "sie_sdk.client.async_"):
+        monkeypatch.setattr(f"{module}.DEFAULT_PROVISION_TIMEOUT_S", 60.0)
