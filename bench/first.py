@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import load
-
 from shoal.catalog.store import Store
 from shoal.testing.server import serving
 
@@ -114,12 +113,19 @@ def check_scores(bars: Bars, folder: Path, port: int) -> None:
     session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
-    query, documents = "capital of France", ["Paris is the capital.", "London is in England.", *load.short_texts(20)]
+    query, documents = (
+        "capital of France",
+        ["Paris is the capital.", "London is in England.", *load.short_texts(20)],
+    )
     names = {entry.name for entry in session.get_inputs()}
     alone = []
     for document in documents:
         tokens = tokenizer.encode(query, document)
-        feeds = {"input_ids": tokens.ids, "attention_mask": tokens.attention_mask, "token_type_ids": tokens.type_ids}
+        feeds = {
+            "input_ids": tokens.ids,
+            "attention_mask": tokens.attention_mask,
+            "token_type_ids": tokens.type_ids,
+        }
         feeds = {name: np.array([values], "i8") for name, values in feeds.items() if name in names}
         alone.append(float(session.run(None, feeds)[0].reshape(-1)[0]))
     body = {"query": query, "documents": documents, "model": RERANKER, "raw_scores": True}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import uvloop
 
-WORDS = "the cat sat on a mat while rain fell over quiet hills and people walked home with bread".split()
+WORDS = "the cat sat on a mat while rain fell over quiet hills and people walked home with bread"
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Result:
 def short_texts(count: int, seed: int = 1) -> list[str]:
     """English of 8 to 16 tokens, markers included."""
     rng = random.Random(seed)
-    return [" ".join(rng.choices(WORDS, k=rng.randint(6, 14))) for _ in range(count)]
+    return [" ".join(rng.choices(WORDS.split(), k=rng.randint(6, 14))) for _ in range(count)]
 
 
 def request_bytes(path: str, body: object, port: int) -> bytes:
@@ -95,9 +95,7 @@ def run(port: int, requests: list[bytes], connections: int, seconds: float, warm
         loop = asyncio.get_running_loop()
         made = [
             await loop.create_connection(
-                lambda: _Connection(
-                    lambda: requests[next(turn) % len(requests)], result, began + seconds
-                ),
+                lambda: _Connection(lambda: requests[next(turn) % len(requests)], result, began + seconds),
                 "127.0.0.1",
                 port,
             )

@@ -50,9 +50,7 @@ def refusal(answer: Received, terms: Terms) -> ShoalError:
     detail["status"] = answer.status
     if request_id := answer.headers.get("x-shoal-request-id"):
         detail["request_id"] = request_id
-    message = (
-        message or f"{terms.base_url} answered {answer.status}: {snippet(answer.body) or 'an empty body'}"
-    )
+    message = message or f"{terms.base_url} answered {answer.status}: {snippet(answer.body) or 'an empty body'}"
     if not code:
         return BY_STATUS.get(answer.status, errors.InternalError)(message, **detail)
     return exception(code, message, detail)
@@ -93,9 +91,7 @@ def _fields(answer: Received) -> tuple[str, str, dict[str, Any]]:
 def _no_answer(failure: ConnectionFailed, terms: Terms) -> ShoalError:
     url, why = terms.base_url, failure.reason
     if failure.stage == "timeout":
-        return errors.DeadlineExceeded(
-            f"no answer from {url} within {terms.timeout_s:g} s (timeout_s)", url=url
-        )
+        return errors.DeadlineExceeded(f"no answer from {url} within {terms.timeout_s:g} s (timeout_s)", url=url)
     if failure.stage == "lost":
         return ServerUnreachable(f"the connection to {url} broke before the answer came ({why})", url=url)
     return ServerUnreachable(

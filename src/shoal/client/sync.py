@@ -68,9 +68,7 @@ class Client:
         """
         return self._run(encode(self._terms, model, texts, **options))
 
-    def score(
-        self, model: str, query: Item, documents: Texts, **options: Unpack[ScoreOptions]
-    ) -> list[Ranked]:
+    def score(self, model: str, query: Item, documents: Texts, **options: Unpack[ScoreOptions]) -> list[Ranked]:
         """The documents by how well they answer the query, best first, equals in the order given.
 
         Options are those of `ScoreOptions`: top_n, raw, instruction, truncate. Raises ItemsFailed if some

@@ -91,12 +91,14 @@ class Agent:
 
     async def stop(self) -> None:
         """End at once: what is in hand goes back to the queue."""
+        self.scheduler.closing = True
         self._remember()
         for ticket in list(self.scheduler.tickets.values()):
             ticket.delivery.give_back()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*(worker.stop() for worker in list(self._workers.values())))
+        await asyncio.gather(*self._running)
 
     # What the queue says (queue.Listener).
 

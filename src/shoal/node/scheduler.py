@@ -52,6 +52,8 @@ class Scheduler:
         self.replicas: dict[str, Replica] = {}
         self.tickets: dict[str, Ticket] = {}
         self.workers: dict[int, Replica] = {}
+        self.closing = False
+        """Set when the node ends: no model is loaded any more, a pinned one neither."""
 
     def know(self, model: Model, profile: Profile, known: Known) -> Replica:
         """Make sure there is a replica record for `model`; loads nothing unless it is pinned."""
@@ -253,7 +255,7 @@ class Scheduler:
         3. Waited too long: busy models must yield. They get no more windows and go when the last is answered.
         """
         leaving = any(other.status in ("yielding", "stopping") for other in self.replicas.values())
-        if leaving or (replica.failure is not None and now < replica.failed_until):
+        if self.closing or leaving or (replica.failure is not None and now < replica.failed_until):
             return  # 1
         plan = self._plan(replica.size_bytes, now)
         if plan.verdict == "wait" and replica.waiting and now - replica.waiting[0].arrived > MAX_WAIT_S:

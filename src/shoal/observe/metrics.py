@@ -13,9 +13,7 @@ REQUEST_SECONDS = Histogram(
 IN_FLIGHT = Gauge("shoal_requests_in_flight", "Requests admitted and not yet answered.", registry=REGISTRY)
 CONNECTIONS = Gauge("shoal_connections", "Open client connections.", registry=REGISTRY)
 QUEUE_JOBS = Gauge("shoal_queue_jobs", "Jobs waiting in a line.", ["model"], registry=REGISTRY)
-QUEUE_OLDEST = Gauge(
-    "shoal_queue_oldest_seconds", "Age of a line's oldest job.", ["model"], registry=REGISTRY
-)
+QUEUE_OLDEST = Gauge("shoal_queue_oldest_seconds", "Age of a line's oldest job.", ["model"], registry=REGISTRY)
 ITEMS = Counter("shoal_items", "Items answered, failed ones included.", ["model", "task"], registry=REGISTRY)
 TOKENS = Counter("shoal_tokens_computed", "Tokens computed, padding included.", ["model"], registry=REGISTRY)
 BATCHES = Counter("shoal_batches", "Micro-batches computed.", ["model"], registry=REGISTRY)

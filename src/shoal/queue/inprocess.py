@@ -61,9 +61,7 @@ class InProcessQueue:
 
     async def depths(self) -> dict[str, Depth]:
         return {
-            name: Depth(line.jobs, line.size_bytes, line.oldest)
-            for name, line in self._lines.items()
-            if line.jobs
+            name: Depth(line.jobs, line.size_bytes, line.oldest) for name, line in self._lines.items() if line.jobs
         }
 
     def listen(self, listener: Listener) -> None:

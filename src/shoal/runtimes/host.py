@@ -135,9 +135,7 @@ class Host:
     async def _run(self, entries: "list[_Ready]", stream: int) -> None:
         assert self._runtime is not None
         batch = [entry.prepared for entry in entries]
-        outputs, measured = await self._loop.run_in_executor(
-            self._streams, compute, self._runtime, batch, stream
-        )
+        outputs, measured = await self._loop.run_in_executor(self._streams, compute, self._runtime, batch, stream)
         self._idle.add(stream)
         self._dispatch()
         if measured is not None:

@@ -100,7 +100,7 @@ _WHOLE = (
 
 def malformed(route_name: str, seed: int) -> tuple[dict[str, str], bytes]:
     """Headers and body of request `seed` for a route named in TEMPLATES."""
-    rng = random.Random(f"{route_name}:{seed}")  # noqa: S311  # to be repeated, not to be secret
+    rng = random.Random(f"{route_name}:{seed}")  # to be repeated, not to be secret
     template = rng.choice(TEMPLATES[route_name])
     packed = route_name in ("encode", "score") and rng.random() < 0.5
     content_type = MSGPACK if packed else JSON
