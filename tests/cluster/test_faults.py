@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from names import MINILM, VIRTUAL, VIRTUAL_RERANKER
+from shoal.catalog.store import Store
 from shoal.testing.server import serving
 
 JSON = {"accept": "application/json"}
@@ -288,3 +289,19 @@ def test_with_a_key_set_every_route_that_computes_or_lists_asks_for_it(virtual_h
 def test_listening_beyond_loopback_without_a_key_is_refused(virtual_home):
     with pytest.raises(RuntimeError, match="a key is required"), serving(virtual_home, "--host", "0.0.0.0"):
         pass
+
+
+async def test_a_model_added_while_serving_answers_soon_and_one_removed_is_gone_with_its_process(tmp_path):
+    store = Store(tmp_path)
+    store.add(VIRTUAL_RERANKER)
+    with serving(tmp_path) as server:
+        async with client_of(server) as client:
+            assert (await encode(client, "too early")).status_code == 404
+            store.add(VIRTUAL)
+            assert (await encode(client, "now")).status_code == 200
+            assert len(server.runtime_pids()) == 1
+            store.remove(VIRTUAL)
+            await until(lambda: server.runtime_pids() == [])
+            gone = await encode(client, "too late")
+            assert (gone.status_code, gone.headers["x-sie-error-code"]) == (404, "MODEL_NOT_FOUND")
+            assert f"shoal add {VIRTUAL}" in gone.text

@@ -310,7 +310,7 @@ def test_a_bad_document_is_last_with_its_error_and_the_others_are_scored():
     items = ["", "two", {"audio": {"data": "aa"}}]
     scores = said(post({"query": "q", "items": items}, route="score"))["scores"]
     assert [each["item_id"] for each in scores] == ["item-1", "item-0", "item-2"]
-    assert [each["score"] is None for each in scores] == [False, True, True]
+    assert [each["score"] < -1e38 for each in scores] == [False, True, True]
     assert [each.get("error", {}).get("code") for each in scores] == [None, "EMPTY_INPUT", "INVALID_INPUT"]
 
 

@@ -16,7 +16,7 @@ from shoal.testing.graphs import published_encoder
 def test_the_profile_in_force_says_the_precision_that_is_computed_in(
     tmp_path, monkeypatch, asked, has_bf16, in_force
 ):
-    monkeypatch.setattr(openvino, "_has_bf16", lambda: has_bf16)
+    monkeypatch.setattr(openvino, "has_bf16", lambda: has_bf16)
     profile = Profile(runtime="openvino", dtype=asked, streams=1)
     assert openvino.open_runtime(tmp_path, tiny_encoder(tmp_path), profile).profile == Profile(
         runtime="openvino", dtype=in_force, streams=1

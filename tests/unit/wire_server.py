@@ -73,7 +73,7 @@ class Wire:
         scored = [
             {"item_id": item["id"], "score": float(len(item["text"]))}
             if item["text"]
-            else {"item_id": item["id"], "score": None} | FAULT
+            else {"item_id": item["id"], "score": -3.4028234663852886e38} | FAULT
             for item in items
         ]
         scored.sort(key=lambda entry: -(entry["score"] or 0.0))

@@ -106,12 +106,16 @@ def _encode_body(response: EncodeResponse, timing: Timing, values: Callable[[Arr
     }
 
 
+_FAILED = -3.4028234663852886e38
+"""The score beside an error: the least fp32, so that clients which sort by score put it last."""
+
+
 def _score_body(request: ScoreRequest, response: ScoreResponse) -> dict[str, Any]:
     def entry(rank: int, score: Score) -> dict[str, Any]:
         known = request.documents[score.index].id
         found: dict[str, Any] = {
             "item_id": f"item-{score.index}" if known is None else known,
-            "score": score.score,
+            "score": _FAILED if score.score is None else score.score,
             "rank": rank,
         }
         if score.fault is not None:

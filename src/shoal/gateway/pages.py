@@ -119,8 +119,11 @@ class Pages:
         return _json(200, totals | {"models": models})
 
     def _in_order(self) -> list[Model]:
-        """The defaults first, then by name."""
-        return sorted(self._listing.models().values(), key=lambda model: (not model.card.default, model.name))
+        """The defaults first, encoders before the rest, then by name."""
+        return sorted(
+            self._listing.models().values(),
+            key=lambda model: (not model.card.default, model.facts.tasks, model.name),
+        )
 
     def _described(self, model: Model, states: Mapping[str, ModelStatus]) -> dict[str, Any]:
         """One body for OpenAI's clients (id, object, …) and for the native ones (name, state, …)."""

@@ -22,7 +22,7 @@ from shoal.observe import log as logs
 from shoal.observe import metrics
 from shoal.protocol import frames
 from shoal.protocol.envelope import Chunk, can_read
-from shoal.protocol.errors import InternalError, ShoalError
+from shoal.protocol.errors import InternalError, ModelNotFound, ShoalError
 from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item
 from shoal.protocol.status import ModelStatus
@@ -32,6 +32,7 @@ log = logging.getLogger("shoal.node")
 TICK_S = 1.0
 EXTEND_EVERY_S = 1.5
 REMEMBER_EVERY_S = 60.0
+REFRESH_EVERY_S = 2.0
 PARKED_PULL_S = 30.0
 DECODE_ON_LOOP_BYTES = 64 * 1024
 """A larger body is decoded on a thread, so that it does not hold up everyone else's."""
@@ -40,6 +41,7 @@ DECODE_ON_LOOP_BYTES = 64 * 1024
 class Models(Protocol):
     def resolve(self, name: str) -> Model: ...
     def models(self) -> dict[str, Model]: ...
+    def refresh(self) -> bool: ...
 
 
 class Agent:
@@ -68,11 +70,13 @@ class Agent:
     def start(self) -> None:
         """Listen to the queue and begin to load what is pinned. Raises ModelNotFound for an unknown pin."""
         for name in self._settings.pinned:
-            self._know(self._models.resolve(name))
+            self._models.resolve(name)
+        self._refresh()
         self._queue.listen(self)
         self._spawn(self._every(TICK_S, self._tick))
         self._spawn(self._every(EXTEND_EVERY_S, self._extend_leases))
         self._spawn(self._every(REMEMBER_EVERY_S, self._remember))
+        self._spawn(self._every(REFRESH_EVERY_S, self._refresh))
         self.scheduler.tick(time.time())
 
     def states(self) -> dict[str, ModelStatus]:
@@ -218,6 +222,8 @@ class Agent:
         try:
             if not can_read(envelope.version):
                 raise InternalError(f"envelope version {envelope.version} is too far from ours")
+            if envelope.line not in self.scheduler.replicas:
+                raise ModelNotFound(f"{envelope.line} was removed")
             model = self.scheduler.replicas[envelope.line].model
             if len(delivery.job.body) > DECODE_ON_LOOP_BYTES:
                 return await asyncio.to_thread(open_ticket, delivery, model, self._max_items)
@@ -232,8 +238,25 @@ class Agent:
         return None
 
     def _know(self, model: Model) -> None:
-        profile = devices.default_profile(model.facts, model.card.tolerance)
+        known = self.scheduler.replicas.get(model.name)
+        if known is not None and known.model.digest == model.digest:
+            return
+        try:
+            profile = devices.default_profile(model.facts, model.card.tolerance)
+        except ShoalError as error:
+            log.error("a model cannot be served here", extra=logs.fields(model=model.name, reason=error.message))
+            return
         self.scheduler.know(model, profile, self._measured.load(model.digest, profile.runtime))
+
+    def _refresh(self) -> None:
+        """Take up models that were added, let go of those that were removed or replaced."""
+        self._models.refresh()
+        models = self._models.models()
+        for model in models.values():
+            self._know(model)
+        for name, replica in list(self.scheduler.replicas.items()):
+            if name not in models or models[name].digest != replica.model.digest:
+                self.scheduler.forget(name, time.time())
 
     def _wake(self) -> None:
         self._wake_at = None

@@ -1,28 +1,12 @@
 """What this machine is, and which settings suit a model on it. No engine is imported to find out."""
 
-import functools
 import importlib.util
 import os
 from pathlib import Path
 
 from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
-
-
-@functools.cache
-def cpu_flags() -> frozenset[str]:
-    """The processor's feature flags as Linux names them; empty where it does not tell."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return frozenset()
-    line = next((line for line in text.splitlines() if line.startswith("flags")), "")
-    return frozenset(line.partition(":")[2].split())
-
-
-def has_bf16() -> bool:
-    """Whether matrix products in bf16 are done by the processor itself."""
-    return bool(cpu_flags() & {"avx512_bf16", "amx_bf16"})
+from shoal.runtimes.cpu import has_bf16
 
 
 def cores() -> int:

@@ -63,6 +63,17 @@ class Scheduler:
             self.replicas[model.name] = replica
         return replica
 
+    def forget(self, name: str, now: float) -> None:
+        """The model was removed or replaced: its record goes as soon as it has no work and no process."""
+        replica = self.replicas[name]
+        if replica.busy:
+            return
+        if replica.status == "absent":
+            del self.replicas[name]
+        elif replica.status == "ready":
+            replica.status = "yielding"
+            self._advance(replica, now)
+
     # Work comes in.
 
     def line_has_work(self, line: str, now: float) -> None:
@@ -75,7 +86,11 @@ class Scheduler:
 
     def pulled(self, line: str, tickets: Iterable[Ticket], now: float) -> None:
         """A pull ended, with or without jobs."""
-        replica = self.replicas[line]
+        replica = self.replicas.get(line)
+        if replica is None:
+            for ticket in tickets:
+                ticket.delivery.give_back()
+            return
         replica.pulling = False
         for ticket in tickets:
             self._accept(replica, ticket, now)

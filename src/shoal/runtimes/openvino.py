@@ -19,6 +19,7 @@ from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
 from shoal.runtimes import Ran
 from shoal.runtimes.buckets import pack
+from shoal.runtimes.cpu import has_bf16
 from shoal.runtimes.warmup import warm_up
 
 _KERNELS_KEPT = 512
@@ -29,7 +30,7 @@ def open_runtime(folder: Path, facts: Facts, profile: Profile) -> "OpenVinoRunti
     """Raises ModelLoadFailed. bf16 is in force only where the CPU computes it in hardware, else fp32."""
     if facts.files != "safetensors":
         raise ModelLoadFailed("runtime openvino builds its graph from model.safetensors; this model has none")
-    profile = msgspec.structs.replace(profile, dtype="bf16" if profile.dtype == "bf16" and _has_bf16() else "fp32")
+    profile = msgspec.structs.replace(profile, dtype="bf16" if profile.dtype == "bf16" and has_bf16() else "fp32")
     runtime = OpenVinoRuntime(folder, facts, profile)
     warm_up(runtime, facts)
     return runtime
@@ -72,15 +73,6 @@ def _compile(model: Any, profile: Profile) -> Any:
         "CPU_RUNTIME_CACHE_CAPACITY": _KERNELS_KEPT,
     }
     return openvino.Core().compile_model(model, profile.device.upper(), settings)
-
-
-def _has_bf16() -> bool:
-    """Whether this CPU multiplies bf16 in hardware; where its flags cannot be read, no."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text().split("flags", 1)[-1].split("\n", 1)[0].split()
-    except OSError:
-        return False
-    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def _silence() -> None:
