@@ -41,7 +41,7 @@ class Bars:
     def check(self, what: str, value: float, sign: str, bar: float) -> None:
         reached = value >= bar if sign == "≥" else value <= bar
         self.missed += not reached
-        print(f"{'ok    ' if reached else 'MISSED'}  {what}: {value:.4g} (bar {sign} {bar:g})", flush=True)
+        print(f"{'ok    ' if reached else 'MISSED'}  {what}: {value:.6g} (bar {sign} {bar:g})", flush=True)
 
 
 def bodies(texts: list[str], port: int) -> list[bytes]:
