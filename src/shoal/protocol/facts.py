@@ -7,8 +7,50 @@ from typing import Literal
 
 import msgspec
 
-Pooling = Literal["mean", "cls", "none"]
-Activation = Literal["identity", "sigmoid"]
+Pooling = Literal["mean", "cls", "max", "mean_sqrt_len", "last", "weighted_mean", "none"]
+Activation = Literal["identity", "sigmoid", "softmax"]
+"""softmax: over the labels of a cross-encoder with several."""
+Kind = Literal["dense", "sparse", "multivector"]
+
+
+class Dense(msgspec.Struct, frozen=True):
+    """A linear layer after the pooling: `folder` holds its model.safetensors (linear.weight, linear.bias)."""
+
+    folder: str
+    activation: Literal["identity", "tanh", "relu", "gelu", "sigmoid", "silu"] = "identity"
+
+
+class Sparse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One weight a vocabulary entry, from the masked-language-model head (SPLADE, arXiv:2107.05720).
+
+    `log1p_relu` is log(1 + relu(logit)); some publish log1p of log1p. `queries` "table" is inference-free:
+    a query's terms get the weights of `table`, a JSON file of token to weight, and no network runs.
+    """
+
+    pooling: Literal["max", "sum"] = "max"
+    activation: Literal["log1p_relu", "log1p_log1p_relu", "relu"] = "log1p_relu"
+    queries: Literal["network", "table"] = "network"
+    table: str = ""
+
+
+class MultiVector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One vector a token (ColBERT, arXiv:2004.12832), through the `projection` layers, then normalised.
+
+    A query is padded with the mask token to `query_tokens` where `expand` says so (0: not), and those are
+    looked at by the others only where `attend_to_expansion`. `query_marker` and `document_marker` are tokens
+    put after the first marker. Tokens of `skip` (punctuation) give a document no vector.
+    """
+
+    dims: int
+    projection: tuple[Dense, ...] = ()
+    query_tokens: int = 32
+    document_tokens: int = 0
+    expand: bool = True
+    attend_to_expansion: bool = False
+    query_marker: str = ""
+    document_marker: str = ""
+    skip: tuple[str, ...] = ()
+    normalize: bool = True
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -18,14 +60,21 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     family: str
     files: Literal["safetensors", "onnx", "none"]
     max_tokens: int
+    kinds: tuple[Kind, ...] = ("dense",)
+    """What an encoder gives; the first where a request names none. Ignored for other tasks."""
     dims: int = 0
-    """Width of a dense vector; 0 for a model that gives none."""
+    """Width of a dense vector, after any Dense layers; 0 for a model that gives none."""
     matryoshka: tuple[int, ...] = ()
     """Shorter widths the model was trained for, in any order."""
     pooling: Pooling = "none"
     normalize: bool = False
     activation: Activation = "identity"
     """Turns a cross-encoder's logit into the score of the native route; foreign routes ask sigmoid."""
+    labels: tuple[str, ...] = ()
+    """Names of a cross-encoder's outputs where it has several; none for the usual single one."""
+    dense: tuple[Dense, ...] = ()
+    sparse: Sparse | None = None
+    multivector: MultiVector | None = None
     prompts: dict[str, str] = {}
     """Prefixes by name, e.g. {"query": "query: "}; put before the text as they are."""
     default_prompt: str = ""

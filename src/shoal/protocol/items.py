@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from shoal.protocol.errors import Fault
+from shoal.protocol.facts import Kind
 from shoal.protocol.tensors import Tensor
 
 Truncate = Literal["end", "start", "error"]
@@ -16,7 +17,8 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     `prompt` is the prefix itself, already chosen by the task. `ids` are token ids without markers, given
     instead of `text`. `max_tokens` lowers the model's own limit (0 keeps it); `dims` asks for a shorter
     vector (0 keeps all) that is cut before it is normalised; `normalize` None keeps the model's own habit.
-    `raw` asks for the logit itself instead of the activated score.
+    `raw` asks for the logit itself instead of the activated score. `kinds` says which outputs are wanted of
+    an encoder, `is_query` which side of a search the text is on, for models that treat the two differently.
     """
 
     text: str = ""
@@ -28,6 +30,8 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     dims: int = 0
     normalize: bool | None = None
     raw: bool = False
+    kinds: tuple[Kind, ...] = ("dense",)
+    is_query: bool | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -36,7 +40,10 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Output(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one item: named tensors ("dense" [dims] fp32, "score" [] fp32) or a fault.
+    """What became of one item: named tensors or a fault.
+
+    "dense" [dims] fp32 · "score" [] fp32, or [labels] · "multivector" [tokens, dims] fp32 ·
+    "sparse.indices" [n] int32, ascending, with "sparse.values" [n] fp32, all above 0.
 
     `tokens` counts what was really processed, markers included; `truncated` says text was cut off.
     """
