@@ -82,6 +82,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lowercase: bool = False
     """`do_lower_case` of sentence_bert_config.json: lower the text before the tokenizer sees it."""
 
+    @property
+    def reads_pairs(self) -> bool:
+        """A cross-encoder: query and document go through it together. A late-interaction model, whose tasks
+        are encode and score, reads one text at a time and is scored on the node.
+        """
+        return "score" in self.tasks and "encode" not in self.tasks
+
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tuned settings of a model on one kind of device. Users never name it."""
