@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from shoal.families import family_named
-from shoal.families.weights import Checkpoint
+from shoal.families import family_named, heads
 from shoal.protocol.errors import InvalidInput, ModelLoadFailed
 from shoal.runtimes.onnx_ops import OnnxOps
 from shoal.testing.checkpoints import POSITIONS, tiny_encoder, tiny_reranker
@@ -22,7 +21,7 @@ def configure(folder, **changes):
 
 
 def describe(folder, facts):
-    return family_named("bert").describe(OnnxOps(), Checkpoint(folder), facts)
+    return heads.describe(family_named("bert"), OnnxOps(), folder, facts)
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,11 @@ def batch(*items: Item) -> list[Prepared]:
 
 
 def vectors(values, items, facts) -> list[np.ndarray]:
-    return [row["dense"] for row in finish(np.array(values, np.float32), batch(*items), facts)]
+    return [row["dense"] for row in finish({"dense": np.array(values, np.float32)}, batch(*items), facts)]
 
 
 def scores(logits, items, facts) -> list[np.ndarray]:
-    return [row["score"] for row in finish(np.array(logits, np.float32)[:, None], batch(*items), facts)]
+    return [row["score"] for row in finish({"score": np.array(logits, np.float32)[:, None]}, batch(*items), facts)]
 
 
 def test_vectors_are_normalised_where_the_model_does_so():
@@ -57,7 +57,7 @@ def test_a_zero_vector_stays_zero_and_an_infinite_one_is_left_for_the_check_to_f
 
 def test_rows_are_copies_of_what_the_engine_may_overwrite():
     values = np.ones((1, 4), np.float32)
-    (row,) = finish(values, batch(Item("a")), PLAIN)
+    (row,) = finish({"dense": values}, batch(Item("a")), PLAIN)
     values[:] = 7
     assert np.array_equal(row["dense"], np.ones(4))
 

@@ -7,27 +7,35 @@ files and operations, never an engine, a device, a job or a request. Called insi
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from shoal.families.weights import Checkpoint
-from shoal.protocol.errors import InvalidInput, ShoalError
+from shoal.protocol.errors import InvalidInput, ModelLoadFailed, ShoalError
 from shoal.protocol.facts import Facts
 from shoal.protocol.items import Item
 from shoal.protocol.tensors import Array
 
 Node = Any
 """A value in an engine's graph; only that engine's back end looks inside."""
+Over = Literal["cls", "last", "max", "sum", "mean", "mean_sqrt_len", "weighted_mean"]
+"""How a text's tokens become one row: its first, its last, … `weighted_mean` weighs token n by n, from 1."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """An item ready to compute: token ids and segment ids [tokens], and the item it came from."""
+    """An item ready to compute: token ids and segment ids [tokens], and the item it came from.
+
+    No token looks at the last `unseen` ones, and no pooling counts them. `kept` are the places of the tokens
+    that give a vector of their own; None for all. No ids at all: the item needs no network.
+    """
 
     item: Item
     ids: list[int]
     segments: list[int]
     truncated: bool = False
+    unseen: int = 0
+    kept: list[int] | None = None
 
     @property
     def tokens(self) -> int:
@@ -36,7 +44,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 class Ops(Protocol):
     """What encoders are described in. Activations are packed: [tokens, width], the texts of a batch one after
-    another with no padding between them; only `attention` and the two poolings know where each text ends.
+    another with no padding between them; only `attention` and `pool` know where each text ends.
     """
 
     @property
@@ -58,11 +66,17 @@ class Ops(Protocol):
         """table [n, width], index [tokens] → [tokens, width]."""
         ...
 
-    def linear(self, x: Node, weight: Array, bias: Array) -> Node:
+    def linear(self, x: Node, weight: Array, bias: Array | None) -> Node:
         """x [n, in], weight [out, in], bias [out] → [n, out]."""
         ...
 
     def add(self, a: Node, b: Node) -> Node: ...
+
+    def multiply(self, a: Node, b: Node) -> Node: ...
+
+    def concat(self, parts: Sequence[Node]) -> Node:
+        """Side by side: [n, a], [n, b], … → [n, a + b + …]."""
+        ...
 
     def norm(self, x: Node, weight: Array, bias: Array, eps: float) -> Node:
         """Layer norm over the last axis."""
@@ -76,6 +90,12 @@ class Ops(Protocol):
 
     def tanh(self, x: Node) -> Node: ...
 
+    def sigmoid(self, x: Node) -> Node: ...
+
+    def log1p(self, x: Node) -> Node:
+        """log(1 + x) of numbers that are not below 0."""
+        ...
+
     def attention(self, qkv: Node, heads: int) -> Node:
         """Every token of a text looks at all of that text: [tokens, 3 * width] → [tokens, width].
 
@@ -83,13 +103,46 @@ class Ops(Protocol):
         """
         ...
 
-    def first(self, x: Node) -> Node:
-        """The state of each text's first token: [tokens, width] → [texts, width]."""
+    def pool(self, x: Node, over: Over) -> Node:
+        """One row a text, in fp32: [tokens, width] → [texts, width]."""
         ...
 
-    def mean(self, x: Node) -> Node:
-        """The mean over each text's tokens: [tokens, width] → [texts, width]."""
+
+class Words(msgspec.Struct, frozen=True):
+    """A masked-language-model head before its last product: logits are `states` · `weight`ᵀ + `bias`.
+
+    Left undone, because all tokens' logits at once would be 100 times as large as their states.
+    """
+
+    states: Node
+    """[tokens, width]"""
+    weight: Array
+    """[vocabulary, width]; often the table of the words itself."""
+    bias: Array | None
+    """[vocabulary]"""
+
+
+class Network(Protocol):
+    """One checkpoint's encoder, told piece by piece. What a family has not got it leaves as it is here.
+
+    What is put on top (poolings, Dense layers, sparse and token vectors) is the same for all: heads.py.
+    Every method raises ModelLoadFailed where the checkpoint is not what this family can compute.
+    """
+
+    width: int
+    """Of a token's state."""
+
+    def states(self) -> Node:
+        """The last layer's states: [tokens, width]."""
         ...
+
+    def logits(self, states: Node, labels: int) -> Node:
+        """The family's own classifier of a text or pair: [tokens, width] → [texts, labels], not activated."""
+        raise ModelLoadFailed("this family has no classifier, so it cannot score")
+
+    def words(self, states: Node) -> Words:
+        """The masked-language-model head, which says of each token what word might stand there."""
+        raise ModelLoadFailed("this family has no masked-language-model head")
 
 
 class Reader(Protocol):
@@ -103,11 +156,8 @@ class Family(Protocol):
         """What turns items into inputs. Raises ModelLoadFailed."""
         ...
 
-    def describe(self, ops: Ops, checkpoint: Checkpoint, facts: Facts) -> Node:
-        """The whole network: [texts, dims] pooled states, or [texts, 1] logits for a model that scores.
-
-        Raises ModelLoadFailed where the checkpoint is not what this family can compute.
-        """
+    def network(self, ops: Ops, checkpoint: Checkpoint, facts: Facts) -> Network:
+        """Raises ModelLoadFailed where the checkpoint is not what this family can compute."""
         ...
 
 

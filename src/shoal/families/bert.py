@@ -1,4 +1,4 @@
-"""BERT: encoders whose token states are pooled to one vector, and cross-encoders that score a pair.
+"""BERT: encoders, cross-encoders that score a pair, and masked language models.
 
 Follows Devlin et al., arXiv:1810.04805: learned absolute positions, segments, a norm after every residual.
 """
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.families import Node, Ops, Reader
+from shoal.families import Network, Node, Ops, Reader, Words
 from shoal.families.tokenize import TextReader, load_tokenizer
 from shoal.families.weights import Checkpoint, read_json
 from shoal.protocol.errors import ModelLoadFailed
@@ -26,20 +26,14 @@ class Bert:
                 raise ModelLoadFailed(f"the tokenizer has {reader.vocabulary} tokens, the model only {known}")
         return reader
 
-    def describe(self, ops: Ops, checkpoint: Checkpoint, facts: Facts) -> Node:
-        bert = _Network(ops, checkpoint, facts)
-        x = bert.embedded()
-        for layer in range(bert.layers):
-            x = bert.layer(x, f"encoder.layer.{layer}")
-        if "score" in facts.tasks:
-            return bert.scored(ops.first(x))
-        return ops.first(x) if facts.pooling == "cls" else ops.mean(x)
+    def network(self, ops: Ops, checkpoint: Checkpoint, facts: Facts) -> Network:
+        return _Network(ops, checkpoint, facts)
 
 
 FAMILY = Bert()
 
 
-class _Network:
+class _Network(Network):
     """The layers of one checkpoint, under the names that its weights have."""
 
     def __init__(self, ops: Ops, checkpoint: Checkpoint, facts: Facts) -> None:
@@ -66,17 +60,37 @@ class _Network:
             raise ModelLoadFailed(f"max_tokens is {facts.max_tokens}, but the model has {limit} positions")
         if "score" in facts.tasks and self.checkpoint.setting("type_vocab_size") < 2:
             raise ModelLoadFailed("a model that scores pairs needs two segments, this one has one")
-        if "score" not in facts.tasks and facts.pooling == "none":
-            raise ModelLoadFailed("an encoder needs a pooling, mean or cls; its files name none")
 
-    def embedded(self) -> Node:
+    def states(self) -> Node:
+        x = self._embedded()
+        for layer in range(self.layers):
+            x = self._layer(x, f"encoder.layer.{layer}")
+        return x
+
+    def logits(self, states: Node, labels: int) -> Node:
+        pooled = self.ops.tanh(self._linear(self.ops.pool(states, "cls"), "pooler.dense", self.width))
+        return self._linear(pooled, "classifier", labels)
+
+    def words(self, states: Node) -> Words:
+        head = "cls.predictions"
+        x = self._activate(self._linear(states, f"{head}.transform.dense", self.width))
+        tied = f"{head}.decoder.weight" not in self.checkpoint
+        table = "embeddings.word_embeddings.weight" if tied else f"{head}.decoder.weight"
+        tokens = self.checkpoint.setting("vocab_size")
+        return Words(
+            states=self._norm(x, f"{head}.transform.LayerNorm"),
+            weight=self.checkpoint.weight(table, tokens, self.width),
+            bias=self.checkpoint.weight(f"{head}.bias", tokens),
+        )
+
+    def _embedded(self) -> Node:
         ops = self.ops
         words = ops.rows(self._table("word", "vocab_size"), ops.ids)
         positions = ops.rows(self._table("position", "max_position_embeddings"), ops.positions)
         segments = ops.rows(self._table("token_type", "type_vocab_size"), ops.segments)
         return self._norm(ops.add(ops.add(words, segments), positions), "embeddings.LayerNorm")
 
-    def layer(self, x: Node, name: str) -> Node:
+    def _layer(self, x: Node, name: str) -> Node:
         ops, width = self.ops, self.width
         qkv = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
         weight = np.concatenate([self.checkpoint.weight(f"{part}.weight", width, width) for part in qkv])
@@ -87,10 +101,6 @@ class _Network:
         inner = self._activate(self._linear(x, f"{name}.intermediate.dense", -1))
         inner = self._linear(inner, f"{name}.output.dense", width)
         return self._norm(ops.add(inner, x), f"{name}.output.LayerNorm")
-
-    def scored(self, first: Node) -> Node:
-        pooled = self.ops.tanh(self._linear(first, "pooler.dense", self.width))
-        return self._linear(pooled, "classifier", 1)
 
     def _table(self, kind: str, size: str) -> Array:
         """A lookup past its end would be undefined, so it has to have the rows that config.json says."""

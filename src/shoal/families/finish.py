@@ -1,47 +1,76 @@
-"""From a network's output to the rows that are sent: pooling outside a graph, width, norm, activation. All fp32.
+"""From a network's outputs to the rows that are sent: pooling outside a graph, width, norm, activation. All fp32.
 
 Shared by every runtime, so that two engines differ in their sums alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from shoal.families import Prepared
 from shoal.protocol.errors import ModelLoadFailed
-from shoal.protocol.facts import Facts, Pooling
+from shoal.protocol.facts import Facts, Pooling, Sparse
 from shoal.protocol.tensors import Array
 
 _LEAST_NORM = 1e-12
+Row = dict[str, Array]
 
 
 def pool(states: Array, mask: Array, pooling: Pooling) -> Array:
-    """states [texts, length, width] and mask [texts, length] of 0 and 1 → [texts, width]."""
+    """states [texts, length, width] and mask [texts, length] of 0 and 1, text first → [texts, width]."""
+    count = mask.sum(axis=1, dtype=np.int64)
     if pooling == "cls":
         first: Array = states[:, 0]
         return first
-    if pooling == "mean":
-        weights = mask.astype(np.float32)
-        summed: Array = np.einsum("tlw,tl->tw", states, weights)
-        summed /= weights.sum(axis=1, keepdims=True)
-        return summed
-    raise ModelLoadFailed("token states need a pooling, mean or cls; the model's files name none")
+    if pooling == "last":
+        last: Array = states[np.arange(len(states)), count - 1]
+        return last
+    if pooling == "max":
+        greatest: Array = np.where(mask[:, :, None] > 0, states, -np.inf).max(axis=1)
+        return greatest
+    if pooling == "none":
+        raise ModelLoadFailed("token states need a pooling, mean or cls for instance; the model's files name none")
+    weights = mask.astype(np.float32)
+    if pooling == "weighted_mean":
+        weights *= np.arange(1, mask.shape[1] + 1, dtype=np.float32)
+    total = weights.sum(axis=1, keepdims=True)
+    summed: Array = np.einsum("tlw,tl->tw", states, weights)
+    summed /= np.sqrt(total) if pooling == "mean_sqrt_len" else total
+    return summed
 
 
-def finish(values: Array, batch: Sequence[Prepared], facts: Facts) -> list[dict[str, Array]]:
-    """values [texts, dims] or logits [texts, 1] → for each item "dense" [dims] or "score" []. Copies."""
+def finish(values: Mapping[str, Array], batch: Sequence[Prepared], facts: Facts) -> list[Row]:
+    """The outputs that heads.py names, their rows past the batch ignored → for each item what it asked for.
+
+    "dense" [dims], cut before it is normalised · "sparse.indices" with "sparse.values" [n], ascending and above
+    0 · "multivector" [kept tokens, dims] · "score" [], activated, or [labels] logits. All of them copies.
+    """
     if "score" in facts.tasks:
-        return _finish_scores(values[:, 0], batch, facts)
-    wishes = [
-        (p.item.dims or values.shape[1], facts.normalize if p.item.normalize is None else p.item.normalize)
-        for p in batch
-    ]
-    if len(set(wishes)) == 1:
-        return [{"dense": row} for row in _finish_vectors(values, *wishes[0])]
-    return [{"dense": _finish_vectors(values[i], *wish)} for i, wish in enumerate(wishes)]
+        return _scores(values["score"][: len(batch)], batch, facts)
+    rows: list[Row] = [{} for _ in batch]
+    if "dense" in values:
+        _add_dense(rows, values["dense"], batch, facts)
+    if "sparse" in values:
+        _add_sparse(rows, values["sparse"], batch, facts)
+    if "multivector" in values:
+        _add_multivectors(rows, values["multivector"], batch, facts)
+    return rows
 
 
-def _finish_vectors(values: Array, dims: int, normalize: bool) -> Array:
+def _add_dense(rows: list[Row], values: Array, batch: Sequence[Prepared], facts: Facts) -> None:
+    wishes: dict[tuple[int, bool], list[int]] = {}
+    for i, prepared in enumerate(batch):
+        item = prepared.item
+        if "dense" in item.kinds:
+            normalize = facts.normalize if item.normalize is None else item.normalize
+            wishes.setdefault((item.dims or values.shape[1], normalize), []).append(i)
+    for wish, places in wishes.items():
+        for i, vector in zip(places, _vectors(values[places], *wish), strict=True):
+            rows[i]["dense"] = vector
+
+
+def _vectors(values: Array, dims: int, normalize: bool) -> Array:
     """values [..., width] → a new array [..., dims]. A zero vector stays one; infinities become NaN."""
     values = values[..., :dims].astype(np.float32)
     if normalize:
@@ -50,8 +79,41 @@ def _finish_vectors(values: Array, dims: int, normalize: bool) -> Array:
     return values
 
 
-def _finish_scores(logits: Array, batch: Sequence[Prepared], facts: Facts) -> list[dict[str, Array]]:
+def _add_sparse(rows: list[Row], values: Array, batch: Sequence[Prepared], facts: Facts) -> None:
+    assert facts.sparse is not None
+    for row, prepared, weights in zip(rows, batch, values, strict=False):
+        if "sparse" in prepared.item.kinds:
+            row |= sparse_row(weights, facts.sparse)
+
+
+def sparse_row(weights: Array, sparse: Sparse) -> Row:
+    """weights [vocabulary] as a graph gives them, those of a maximum still without their log."""
+    found = np.flatnonzero(~(weights <= 0))  # NaN is kept, for the host to find
+    kept = weights[found].astype(np.float32)
+    if sparse.pooling == "max":
+        for _ in range(sparse.activation.count("log1p")):
+            kept = np.log1p(kept)
+    return {"sparse.indices": found.astype(np.int32), "sparse.values": kept}
+
+
+def _add_multivectors(rows: list[Row], values: Array, batch: Sequence[Prepared], facts: Facts) -> None:
+    """values [tokens, dims], packed: the texts one after another."""
+    assert facts.multivector is not None
+    ends = np.cumsum([0, *(prepared.tokens for prepared in batch)])
+    for row, prepared, (start, end) in zip(rows, batch, pairwise(ends), strict=True):
+        item = prepared.item
+        if "multivector" in item.kinds:
+            vectors = values[start:end] if prepared.kept is None else values[start:end][prepared.kept]
+            normalize = facts.multivector.normalize if item.normalize is None else item.normalize
+            row["multivector"] = _vectors(vectors, values.shape[1], normalize)
+
+
+def _scores(logits: Array, batch: Sequence[Prepared], facts: Facts) -> list[Row]:
+    """Of several labels the logits as they are: their task activates them."""
     logits = logits.astype(np.float32)
+    if len(facts.labels) > 1:
+        return [{"score": row} for row in logits]
+    logits = logits[:, 0]
     scores = _sigmoid(logits) if facts.activation == "sigmoid" else logits
     return [
         {"score": np.asarray(logit if p.item.raw else score)}

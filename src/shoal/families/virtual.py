@@ -9,7 +9,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 
-from shoal.families import Node, Ops, Reader
+from shoal.families import Network, Ops, Reader
 from shoal.families.tokenize import TextReader
 from shoal.families.weights import Checkpoint
 from shoal.protocol.errors import ModelLoadFailed
@@ -31,7 +31,7 @@ class Virtual:
         reader.vocabulary = 2**31
         return reader
 
-    def describe(self, ops: Ops, checkpoint: Checkpoint, facts: Facts) -> Node:
+    def network(self, ops: Ops, checkpoint: Checkpoint, facts: Facts) -> Network:
         raise ModelLoadFailed("the virtual family has no network; it runs on the virtual runtime only")
 
 

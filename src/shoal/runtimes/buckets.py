@@ -30,13 +30,21 @@ class Packed(msgspec.Struct, frozen=True):
     scatter: Array
     """[T] int32: where in B·L each row stands."""
     mask: Array
-    """[B, L] fp32: 1 for a token, 0 for padding."""
+    """[B, L] fp32: 1 for a token, 0 for padding and for tokens that no other may look at."""
     firsts: Array
     """[B] int32: the row of each text's first token."""
+    lasts: Array
+    """[B] int32: the row of each text's last token in the mask."""
 
     @property
     def tokens(self) -> int:
         return len(self.ids)
+
+    @property
+    def ordinals(self) -> Array:
+        """[B, L] fp32: a token's number in its text, from 1; 0 where the mask is 0."""
+        numbered: Array = self.mask * np.arange(1, self.mask.shape[1] + 1, dtype=np.float32)
+        return numbered
 
     def feed(self, names: Iterable[str], tables: Mapping[str, Array]) -> list[Array]:
         """The inputs that a graph asks for: rows of `tables` for the token ids, fields of ours for the rest."""
@@ -55,6 +63,9 @@ def pack(batch: Sequence[Prepared]) -> Packed:
     mask = np.zeros(B * L, np.float32)
     mask[places] = 1
     mask[texts * L :: L] = 1  # a softmax over nothing would be NaN
+    seen = lengths - np.array([p.unseen for p in batch])
+    for i in np.flatnonzero(seen < lengths):
+        mask[i * L + seen[i] : (i + 1) * L] = 0
     return Packed(
         ids=_padded(np.fromiter(chain.from_iterable(p.ids for p in batch), np.int32, tokens), T),
         positions=_padded(positions, T),
@@ -63,6 +74,7 @@ def pack(batch: Sequence[Prepared]) -> Packed:
         scatter=_padded(places, T),
         mask=mask.reshape(B, L),
         firsts=_padded(firsts, B),
+        lasts=_padded(firsts + seen - 1, B),
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.families import Prepared, family_named
 from shoal.families.finish import finish
-from shoal.families.weights import Checkpoint
+from shoal.families.heads import describe
 from shoal.protocol.errors import ModelLoadFailed, ShoalError
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
@@ -43,8 +43,9 @@ class BuiltRuntime:
         family = family_named(facts.family)
         self._reader = family.open_reader(folder, facts)
         ops = OnnxOps()
-        output = family.describe(ops, Checkpoint(folder), facts)
-        self._session = open_session(ops.model(output), profile)
+        outputs = describe(family, ops, folder, facts)
+        self._outputs = list(outputs)
+        self._session = open_session(ops.model(list(outputs.values())), profile)
         self._inputs, self._tables = list(ops.inputs), ops.tables
 
     def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
@@ -53,5 +54,5 @@ class BuiltRuntime:
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
         packed = pack(batch)
         inputs = dict(zip(self._inputs, packed.feed(self._inputs, self._tables), strict=True))
-        (values,) = self._session.run(None, inputs)
-        return Ran(finish(values[: len(batch)], batch, self._facts), packed.tokens)
+        values = dict(zip(self._outputs, self._session.run(None, inputs), strict=True))
+        return Ran(finish(values, batch, self._facts), packed.tokens)

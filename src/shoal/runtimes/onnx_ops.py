@@ -3,13 +3,14 @@ attention and pooling. Knows the `onnx` package; does not know ONNX Runtime or w
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from shoal.families import Node
+from shoal.families import Node, Over
 from shoal.protocol.tensors import Array
 
 _OPSET = 20  # the first with Gelu
@@ -28,10 +29,10 @@ class OnnxOps:
         self._constants: list[onnx.TensorProto] = []
         self._widths: dict[str, int] = {}
 
-    def model(self, output: Node) -> bytes:
-        out = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
+    def model(self, outputs: Sequence[Node]) -> bytes:
+        given = [helper.make_tensor_value_info(output, TensorProto.FLOAT, None) for output in outputs]
         graph = helper.make_graph(
-            self._nodes, "encoder", list(self.inputs.values()), [out], initializer=self._constants
+            self._nodes, "encoder", list(self.inputs.values()), given, initializer=self._constants
         )
         opsets = [helper.make_opsetid("", _OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
@@ -53,13 +54,20 @@ class OnnxOps:
             return self._input(name, 2, TensorProto.FLOAT)
         return self._node("Gather", self._constant(table), index)
 
-    def linear(self, x: Node, weight: Array, bias: Array) -> Node:
-        y = self._node("Gemm", x, self._constant(weight), self._constant(bias), transB=1)
+    def linear(self, x: Node, weight: Array, bias: Array | None) -> Node:
+        biases = [] if bias is None else [self._constant(bias)]
+        y = self._node("Gemm", x, self._constant(weight), *biases, transB=1)
         self._widths[y] = len(weight)
         return y
 
     def add(self, a: Node, b: Node) -> Node:
         return self._node("Add", a, b)
+
+    def multiply(self, a: Node, b: Node) -> Node:
+        return self._node("Mul", a, b)
+
+    def concat(self, parts: Sequence[Node]) -> Node:
+        return self._node("Concat", *parts, axis=-1)
 
     def norm(self, x: Node, weight: Array, bias: Array, eps: float) -> Node:
         return self._node(
@@ -75,6 +83,12 @@ class OnnxOps:
     def tanh(self, x: Node) -> Node:
         return self._node("Tanh", x)
 
+    def sigmoid(self, x: Node) -> Node:
+        return self._node("Sigmoid", x)
+
+    def log1p(self, x: Node) -> Node:
+        return self._node("Log", self.add(x, self._constant(np.array(1, np.float32))))
+
     def attention(self, qkv: Node, heads: int) -> Node:
         depth = self._widths[qkv] // 3 // heads
         padded = self._node("Reshape", self._laid_out(qkv), self._integers(0, 0, 3, heads, depth))
@@ -87,13 +101,23 @@ class OnnxOps:
         mixed = self._node("Transpose", self._node("MatMul", seen, v), perm=[0, 2, 1, 3])
         return self._node("Gather", self._node("Flatten", mixed, axis=2), self._scatter)
 
-    def first(self, x: Node) -> Node:
-        return self._node("Gather", x, self._firsts)
+    def pool(self, x: Node, over: Over) -> Node:
+        if over in ("cls", "last"):
+            return self._node("Gather", x, self._firsts if over == "cls" else self._lasts)
+        if over == "max":
+            is_token = self._node("Cast", self._column(self._mask), to=TensorProto.BOOL)
+            least = self._constant(np.array(np.finfo(np.float32).min))
+            seen = self._node("Where", is_token, self._laid_out(x), least)
+            return self._node("ReduceMax", seen, self._integers(1), keepdims=0)
+        weights = self._column(self._ordinals if over == "weighted_mean" else self._mask)
+        summed, count = self._sum(self._node("Mul", self._laid_out(x), weights)), self._sum(weights)
+        if over == "sum":
+            return summed
+        return self._node("Div", summed, self._node("Sqrt", count) if over == "mean_sqrt_len" else count)
 
-    def mean(self, x: Node) -> Node:
-        weights = self._node("Unsqueeze", self._mask, self._integers(2))
-        weighted = self._node("Mul", self._laid_out(x), weights)
-        return self._node("Div", self._sum(weighted), self._sum(weights))
+    def _column(self, x: Node) -> Node:
+        """[texts, length] → [texts, length, 1]."""
+        return self._node("Unsqueeze", x, self._integers(2))
 
     def _sum(self, x: Node) -> Node:
         return self._node("ReduceSum", x, self._integers(1), keepdims=0)
@@ -120,6 +144,14 @@ class OnnxOps:
     @functools.cached_property
     def _firsts(self) -> Node:
         return self._input("firsts", 1)
+
+    @functools.cached_property
+    def _lasts(self) -> Node:
+        return self._input("lasts", 1)
+
+    @functools.cached_property
+    def _ordinals(self) -> Node:
+        return self._input("ordinals", 2, TensorProto.FLOAT)
 
     @functools.cached_property
     def _mask(self) -> Node:

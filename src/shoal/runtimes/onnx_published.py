@@ -49,7 +49,8 @@ class PublishedRuntime:
         parts = [[prepared] for prepared in batch] if self._alone else [batch]
         values = np.concatenate([self._compute(part) for part in parts])
         tokens = sum(len(part) * max(p.tokens for p in part) for part in parts)
-        return Ran(finish(values, batch, self._facts), tokens)
+        name = "score" if "score" in self._facts.tasks else "dense"
+        return Ran(finish({name: values}, batch, self._facts), tokens)
 
     def _compute(self, batch: Sequence[Prepared]) -> Array:
         """[texts, dims] or [texts, 1]"""

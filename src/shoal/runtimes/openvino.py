@@ -13,7 +13,7 @@ import msgspec
 
 from shoal.families import Prepared, family_named
 from shoal.families.finish import finish
-from shoal.families.weights import Checkpoint
+from shoal.families.heads import describe
 from shoal.protocol.errors import ModelLoadFailed, ShoalError
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
@@ -46,7 +46,9 @@ class OpenVinoRuntime:
         family = family_named(facts.family)
         self._reader = family.open_reader(folder, facts)
         ops = OpenVinoOps()
-        model = ops.model(family.describe(ops, Checkpoint(folder), facts))
+        outputs = describe(family, ops, folder, facts)
+        model = ops.model(list(outputs.values()))
+        self._outputs = list(outputs)
         self._inputs, self._tables = list(ops.inputs), ops.tables
         compiled = _compile(model, profile)
         self._requests = [compiled.create_infer_request() for _ in range(profile.streams)]
@@ -57,8 +59,9 @@ class OpenVinoRuntime:
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
         packed = pack(batch)
         inputs = packed.feed(self._inputs, self._tables)
-        values = self._requests[stream].infer(inputs, share_inputs=True, share_outputs=True)[0]
-        return Ran(finish(values[: len(batch)], batch, self._facts), packed.tokens)
+        found = self._requests[stream].infer(inputs, share_inputs=True, share_outputs=True)
+        values = {name: found[i] for i, name in enumerate(self._outputs)}
+        return Ran(finish(values, batch, self._facts), packed.tokens)
 
 
 def _compile(model: Any, profile: Profile) -> Any:

@@ -3,12 +3,13 @@ pooling only. Knows OpenVINO's operations; does not know devices, streams or wha
 """
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import openvino as ov
 import openvino.opset13 as op
 
-from shoal.families import Node
+from shoal.families import Node, Over
 from shoal.protocol.tensors import Array
 
 
@@ -20,8 +21,8 @@ class OpenVinoOps:
         self.inputs: dict[str, Node] = {}
         self.tables: dict[str, Array] = {}
 
-    def model(self, output: Node) -> ov.Model:
-        return ov.Model([output], list(self.inputs.values()), "encoder")
+    def model(self, outputs: Sequence[Node]) -> ov.Model:
+        return ov.Model(list(outputs), list(self.inputs.values()), "encoder")
 
     ids: Node = "ids"
 
@@ -40,11 +41,18 @@ class OpenVinoOps:
             return self._input(name, [-1, table.shape[1]], np.float32)
         return op.gather(_constant(table), index, 0)
 
-    def linear(self, x: Node, weight: Array, bias: Array) -> Node:
-        return op.add(op.matmul(x, _constant(weight), False, True), _constant(bias))
+    def linear(self, x: Node, weight: Array, bias: Array | None) -> Node:
+        y = op.matmul(x, _constant(weight), False, True)
+        return y if bias is None else op.add(y, _constant(bias))
 
     def add(self, a: Node, b: Node) -> Node:
         return op.add(a, b)
+
+    def multiply(self, a: Node, b: Node) -> Node:
+        return op.multiply(a, b)
+
+    def concat(self, parts: Sequence[Node]) -> Node:
+        return op.concat(list(parts), -1)
 
     def norm(self, x: Node, weight: Array, bias: Array, eps: float) -> Node:
         centred = op.mvn(x, [-1], True, eps, "inside_sqrt")
@@ -59,21 +67,33 @@ class OpenVinoOps:
     def tanh(self, x: Node) -> Node:
         return op.tanh(x)
 
+    def sigmoid(self, x: Node) -> Node:
+        return op.sigmoid(x)
+
+    def log1p(self, x: Node) -> Node:
+        return op.log(op.add(x, _constant(np.array(1, np.float32))))
+
     def attention(self, qkv: Node, heads: int) -> Node:
         width = qkv.get_output_partial_shape(0)[1].get_length() // 3
         padded = op.reshape(self._laid_out(qkv), [0, 0, 3, heads, width // heads], True)
         apart = op.split(op.transpose(padded, [2, 0, 3, 1, 4]), 0, 3)
         q, k, v = (op.squeeze(part, [0]) for part in apart.outputs())
-        seen = op.scaled_dot_product_attention(q, k, v, self._is_token)
+        seen = op.scaled_dot_product_attention(q, k, v, op.unsqueeze(self._is_token, [1, 2]))
         return op.gather(op.reshape(op.transpose(seen, [0, 2, 1, 3]), [-1, width], False), self._scatter, 0)
 
-    def first(self, x: Node) -> Node:
-        return op.gather(x, self._firsts, 0)
-
-    def mean(self, x: Node) -> Node:
-        weights = op.unsqueeze(self._mask, [2])
-        summed = op.reduce_sum(op.multiply(self._laid_out(x), weights), [1])
-        return op.divide(summed, op.reduce_sum(weights, [1]))
+    def pool(self, x: Node, over: Over) -> Node:
+        if over == "cls":
+            return op.gather(x, self._firsts, 0)
+        if over == "last":
+            return op.gather(x, self._lasts, 0)
+        if over == "max":
+            least = _constant(np.array(np.finfo(np.float32).min))
+            return op.reduce_max(op.select(op.unsqueeze(self._is_token, [2]), self._laid_out(x), least), [1])
+        weights = op.unsqueeze(self._ordinals if over == "weighted_mean" else self._mask, [2])
+        summed, count = op.reduce_sum(op.multiply(self._laid_out(x), weights), [1]), op.reduce_sum(weights, [1])
+        if over == "sum":
+            return summed
+        return op.divide(summed, op.sqrt(count) if over == "mean_sqrt_len" else count)
 
     def _laid_out(self, x: Node) -> Node:
         """[tokens, width] → [texts, length, width]."""
@@ -81,8 +101,8 @@ class OpenVinoOps:
 
     @functools.cached_property
     def _is_token(self) -> Node:
-        """[texts, 1, 1, length]: which keys may be looked at. A boolean, so that no dtype's minimum matters."""
-        return op.convert(op.unsqueeze(self._mask, [1, 2]), "boolean")
+        """[texts, length]. A boolean, so that no dtype's minimum matters."""
+        return op.convert(self._mask, "boolean")
 
     @functools.cached_property
     def _gather(self) -> Node:
@@ -95,6 +115,14 @@ class OpenVinoOps:
     @functools.cached_property
     def _firsts(self) -> Node:
         return self._input("firsts", [-1])
+
+    @functools.cached_property
+    def _lasts(self) -> Node:
+        return self._input("lasts", [-1])
+
+    @functools.cached_property
+    def _ordinals(self) -> Node:
+        return self._input("ordinals", [-1, -1], np.float32)
 
     @functools.cached_property
     def _mask(self) -> Node:
