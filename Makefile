@@ -45,7 +45,7 @@ lint: $(VENV)/.test ## ruff, mypy, who imports whom, and how long the code is
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/lines.py
 
 bench: export SHOAL_HOME := $(TEST_HOME)

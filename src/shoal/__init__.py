@@ -5,10 +5,11 @@
 
 from typing import TYPE_CHECKING
 
+from shoal.version import __version__
+
 if TYPE_CHECKING:
     from shoal.client import AsyncClient, Client
 
-__version__ = "0.1.0"
 __all__ = ["AsyncClient", "Client", "__version__"]
 
 

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 
 import typer
 
-from shoal import __version__
 from shoal.protocol.errors import ShoalError
+from shoal.version import __version__
 
 
 class Options:

@@ -8,10 +8,10 @@ from typing import TypedDict
 
 import httpx
 
-from shoal import __version__
 from shoal.client.flow import ConnectionFailed, Send
 from shoal.protocol.envelope import Priority
 from shoal.protocol.errors import InvalidInput
+from shoal.version import __version__
 
 
 class Settings(TypedDict):

@@ -7,12 +7,12 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from shoal import __version__
 from shoal.catalog import Card, Model
 from shoal.dialects import Reply
 from shoal.observe import metrics
 from shoal.protocol.status import ModelStatus
 from shoal.queue import Queue
+from shoal.version import __version__
 
 States = Callable[[], Mapping[str, ModelStatus]]
 _ABSENT = ModelStatus(state="absent")
