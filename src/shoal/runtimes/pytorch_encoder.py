@@ -1,0 +1,140 @@
+"""One encoder on its device: a batch of prepared items to the outputs that finish.py reads.
+
+Knows where it runs and in which precision, and whether it runs packed. Does not know items' wishes.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import torch
+
+from shoal.families import Prepared
+from shoal.protocol.facts import Facts, Profile
+from shoal.protocol.tensors import Array
+from shoal.runtimes import pytorch_packed
+from shoal.runtimes.cpu import has_bf16
+from shoal.runtimes.pytorch_load import load_modules
+from shoal.runtimes.pytorch_tensors import Features, packed, padded, unpadded
+
+log = logging.getLogger("shoal.pytorch")
+
+
+class Encoder:
+    def __init__(self, folder: Path, facts: Facts, profile: Profile) -> None:
+        """Raises ModelLoadFailed. `profile` becomes the one in force: the device and precision that are here."""
+        self.profile = _settled(profile)
+        self.device = torch.device(self.profile.device)
+        if self.device.type == "cpu":
+            torch.set_num_threads(max(1, (profile.threads or profile.streams) // profile.streams))
+        self.dtype = torch.bfloat16 if self.profile.dtype == "bf16" else torch.float32
+        transformer, heads = load_modules(folder, facts)
+        self._transformer = transformer.to(self.device, self.dtype)
+        self._heads = [head.to(self.device) for head in heads]
+        self._output = "score" if facts.reads_pairs else facts.kinds[0]
+        self._padding: int = transformer.tokenizer.pad_token_id or 0
+        self._has_segments = "token_type_ids" in transformer.tokenizer.model_input_names
+        self.vocabulary: int = transformer.model.get_input_embeddings().num_embeddings
+        self.positions, self._first_position = _positions(transformer.model)
+        self.is_packed = False
+
+    def try_packed(self, batch: Sequence[Prepared]) -> None:
+        """Run packed from now on, if the device gains by it and this model gives the same numbers so."""
+        if self._output == "score" or not pytorch_packed.has_kernel(self.device, self.dtype):
+            return  # a classifier looks for each text's first token where padding would have put it
+        (expected,) = self(batch).values()
+        model = self._transformer.model
+        try:
+            pytorch_packed.register()
+            model.set_attn_implementation(pytorch_packed.NAME)
+            self.is_packed = True
+            (found,) = self(batch).values()
+            self.is_packed = _cosine(found, expected) > 0.999
+        except Exception:  # whatever a stranger's layers raise
+            log.info("this model does not run packed", exc_info=True)
+            self.is_packed = False
+        if not self.is_packed:
+            model.set_attn_implementation("sdpa")
+
+    def __call__(self, batch: Sequence[Prepared]) -> dict[str, Array]:
+        """ "dense" [texts, dims] · "sparse" [texts, vocabulary] · "score" [texts, labels] · "multivector" [tokens,
+        dims], packed; fp32, on the CPU. Raises MemoryError where the device has too little for the batch."""
+        is_out_of_memory = False
+        try:
+            with torch.inference_mode():
+                return {self._output: self._computed(batch).float().cpu().numpy()}
+        except RuntimeError as e:
+            if not _is_about_memory(e):
+                raise
+            is_out_of_memory = True
+        # Only now, with the exception gone, is what the failed pass held free to be given back.
+        if is_out_of_memory and self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        raise MemoryError(f"{self.device} has too little memory for {len(batch)} items at once")
+
+    def _computed(self, batch: Sequence[Prepared]) -> torch.Tensor:
+        features = self._transformer(self._features(batch))
+        for name, value in features.items():
+            if torch.is_tensor(value) and value.is_floating_point():
+                features[name] = value.float()  # poolings and what follows add up many small numbers
+        for head in self._heads:
+            features = head(features)
+        if self._output == "score":
+            scores: torch.Tensor = features["scores"]
+            return scores
+        if self._output == "multivector":
+            return unpadded(features["token_embeddings"], batch)
+        vectors: torch.Tensor = features["sentence_embedding"]
+        return vectors
+
+    def _features(self, batch: Sequence[Prepared]) -> Features:
+        is_packed = self.is_packed and not any(p.unseen for p in batch)
+        features = packed(batch, self._first_position) if is_packed else padded(batch, self._padding)
+        if not self._has_segments:
+            del features["token_type_ids"]
+        return {
+            name: value.to(self.device, non_blocking=True) if torch.is_tensor(value) else value
+            for name, value in features.items()
+        }
+
+
+def _settled(profile: Profile) -> Profile:
+    """1. The device asked for, or the best where it says "auto"; the CPU where that is not here. 2. bf16 only
+    where the device computes it in hardware."""
+    here = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    wanted = next(iter(name for name, is_here in here.items() if is_here)) if profile.device == "auto" else ""
+    device = wanted or profile.device
+    if not here.get(device.partition(":")[0], False):  # 1
+        log.warning("there is no %s here, so the CPU is used", device)
+        device = "cpu"
+    kind = device.partition(":")[0]
+    able = {"cuda": kind == "cuda" and torch.cuda.is_bf16_supported(), "mps": True, "cpu": has_bf16()}[kind]
+    return msgspec.structs.replace(
+        profile, device=device, dtype="bf16" if profile.dtype == "bf16" and able else "fp32"
+    )
+
+
+def _positions(model: torch.nn.Module) -> tuple[int, int]:
+    """How many positions a learned table has for tokens (0: there is no table), and the first one.
+
+    RoBERTa and its kin begin after their padding's id.
+    """
+    for module in model.modules():
+        table = getattr(module, "position_embeddings", None)
+        if isinstance(table, torch.nn.Embedding):
+            first = getattr(module, "padding_idx", None)
+            offset = first + 1 if isinstance(first, int) else 0
+            return table.num_embeddings - offset, offset
+    return 0, 0
+
+
+def _is_about_memory(error: RuntimeError) -> bool:
+    """CPUs and some drivers raise a plain RuntimeError."""
+    said = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in said or "allocate memory" in said
+
+
+def _cosine(a: Array, b: Array) -> float:
+    return float(((a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)).min())
