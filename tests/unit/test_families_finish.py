@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from shoal.families import Prepared
-from shoal.families.finish import finish, pool
+from shoal.families.finish import finish
+from shoal.families.outside import pool
 from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts
 from shoal.protocol.items import Item

@@ -1,4 +1,4 @@
-"""From a network's outputs to the rows that are sent: pooling outside a graph, width, norm, activation. All fp32.
+"""From a network's outputs to the rows that are sent: width, norm, activation, what is kept. All fp32.
 
 Shared by every runtime, so that two engines differ in their sums alone.
 """
@@ -9,35 +9,12 @@ from itertools import pairwise
 import numpy as np
 
 from shoal.families import Prepared
-from shoal.protocol.errors import ModelLoadFailed
-from shoal.protocol.facts import Facts, Pooling, Sparse
+from shoal.families.linears import InNumpy
+from shoal.protocol.facts import Facts, Sparse
 from shoal.protocol.tensors import Array
 
 _LEAST_NORM = 1e-12
 Row = dict[str, Array]
-
-
-def pool(states: Array, mask: Array, pooling: Pooling) -> Array:
-    """states [texts, length, width] and mask [texts, length] of 0 and 1, text first → [texts, width]."""
-    count = mask.sum(axis=1, dtype=np.int64)
-    if pooling == "cls":
-        first: Array = states[:, 0]
-        return first
-    if pooling == "last":
-        last: Array = states[np.arange(len(states)), count - 1]
-        return last
-    if pooling == "max":
-        greatest: Array = np.where(mask[:, :, None] > 0, states, -np.inf).max(axis=1)
-        return greatest
-    if pooling == "none":
-        raise ModelLoadFailed("token states need a pooling, mean or cls for instance; the model's files name none")
-    weights = mask.astype(np.float32)
-    if pooling == "weighted_mean":
-        weights *= np.arange(1, mask.shape[1] + 1, dtype=np.float32)
-    total = weights.sum(axis=1, keepdims=True)
-    summed: Array = np.einsum("tlw,tl->tw", states, weights)
-    summed /= np.sqrt(total) if pooling == "mean_sqrt_len" else total
-    return summed
 
 
 def finish(values: Mapping[str, Array], batch: Sequence[Prepared], facts: Facts) -> list[Row]:
@@ -46,7 +23,7 @@ def finish(values: Mapping[str, Array], batch: Sequence[Prepared], facts: Facts)
     "dense" [dims], cut before it is normalised · "sparse.indices" with "sparse.values" [n], ascending and above
     0 · "multivector" [kept tokens, dims] · "score" [], activated, or [labels] logits. All of them copies.
     """
-    if "score" in facts.tasks:
+    if facts.reads_pairs:
         return _scores(values["score"][: len(batch)], batch, facts)
     rows: list[Row] = [{} for _ in batch]
     if "dense" in values:
@@ -114,15 +91,8 @@ def _scores(logits: Array, batch: Sequence[Prepared], facts: Facts) -> list[Row]
     if len(facts.labels) > 1:
         return [{"score": row} for row in logits]
     logits = logits[:, 0]
-    scores = _sigmoid(logits) if facts.activation == "sigmoid" else logits
+    scores = InNumpy().sigmoid(logits) if facts.activation == "sigmoid" else logits
     return [
         {"score": np.asarray(logit if p.item.raw else score)}
         for p, logit, score in zip(batch, logits, scores, strict=True)
     ]
-
-
-def _sigmoid(x: Array) -> Array:
-    """Without overflow, and exact for very negative x too."""
-    small = np.exp(-np.abs(x))
-    activated: Array = np.where(x >= 0, 1, small) / (1 + small)
-    return activated

@@ -3,13 +3,14 @@
 Knows files and operations; what a row of each output becomes is said in finish.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from shoal.families import Family, Node, Ops, Words
+from shoal.families.linears import Linear, read_linears, through
 from shoal.families.weights import Checkpoint
 from shoal.protocol.errors import ModelLoadFailed
-from shoal.protocol.facts import Dense, Facts, Sparse
+from shoal.protocol.facts import Facts, Kind, Sparse
 
 _WORDS_AT_ONCE = 4096
 """Logits of so many words are in memory at once for every token of a micro-batch."""
@@ -23,18 +24,30 @@ def describe(family: Family, ops: Ops, folder: Path, facts: Facts) -> dict[str, 
 
     Raises ModelLoadFailed where the files do not hold what the facts say.
     """
-    checkpoint = Checkpoint(folder)
-    network = family.network(ops, checkpoint, facts)
+    network = family.network(ops, Checkpoint(folder), facts)
     states = network.states()
-    if "score" in facts.tasks:
+    if facts.reads_pairs:
         return {"score": network.logits(states, max(1, len(facts.labels)))}
-    layers = _Layers(ops, folder, checkpoint)
-    heads = {
-        "dense": lambda: layers.apply(_pooled(ops, states, facts), network.width, facts.dense),
-        "sparse": lambda: _sparse(ops, network.words(states), facts),
-        "multivector": lambda: layers.apply(states, network.width, _projection(facts)),
+    heads: dict[Kind, Callable[[], Node]] = {
+        "dense": lambda: through(ops, _pooled(ops, states, facts), read_linears(folder, facts.dense)),
+        "sparse": lambda: _sparse(ops, network.words(states), sparse_facts(facts)),
+        "multivector": lambda: through(ops, states, read_projection(folder, facts)),
     }
     return {kind: heads[kind]() for kind in facts.kinds}
+
+
+def sparse_facts(facts: Facts) -> Sparse:
+    """Raises ModelLoadFailed where there are none."""
+    if facts.sparse is None:
+        raise ModelLoadFailed("the facts do not say how sparse vectors are made")
+    return facts.sparse
+
+
+def read_projection(folder: Path, facts: Facts) -> Sequence[Linear]:
+    """The layers between the tokens' states and their vectors. Raises ModelLoadFailed."""
+    if facts.multivector is None:
+        raise ModelLoadFailed("the facts do not say how the tokens' vectors are made")
+    return read_linears(folder, facts.multivector.projection)
 
 
 def _pooled(ops: Ops, states: Node, facts: Facts) -> Node:
@@ -43,17 +56,9 @@ def _pooled(ops: Ops, states: Node, facts: Facts) -> Node:
     return ops.pool(states, facts.pooling)
 
 
-def _projection(facts: Facts) -> Sequence[Dense]:
-    if facts.multivector is None:
-        raise ModelLoadFailed("the facts do not say how the tokens' vectors are made")
-    return facts.multivector.projection
-
-
-def _sparse(ops: Ops, words: Words, facts: Facts) -> Node:
-    if facts.sparse is None:
-        raise ModelLoadFailed("the facts do not say how sparse vectors are made")
+def _sparse(ops: Ops, words: Words, sparse: Sparse) -> Node:
     starts = range(0, len(words.weight), _WORDS_AT_ONCE)
-    return ops.concat([_some_words(ops, words, start, facts.sparse) for start in starts])
+    return ops.concat([_some_words(ops, words, start, sparse) for start in starts])
 
 
 def _some_words(ops: Ops, words: Words, start: int, sparse: Sparse) -> Node:
@@ -66,37 +71,3 @@ def _some_words(ops: Ops, words: Words, start: int, sparse: Sparse) -> Node:
     for _ in range(sparse.activation.count("log1p")):
         logits = ops.log1p(logits)
     return ops.pool(logits, "sum")
-
-
-class _Layers:
-    """The linear layers that the facts name, each in a folder of its own or in the checkpoint itself."""
-
-    def __init__(self, ops: Ops, folder: Path, checkpoint: Checkpoint) -> None:
-        self._ops = ops
-        self._folder = folder
-        self._checkpoint = checkpoint
-
-    def apply(self, x: Node, width: int, layers: Sequence[Dense]) -> Node:
-        """x [n, width] through one after the other."""
-        for layer in layers:
-            weights = Checkpoint(self._folder / layer.folder) if layer.folder else self._checkpoint
-            weight = weights.weight("linear.weight", -1, width)
-            width = len(weight)
-            bias = weights.weight("linear.bias", width) if "linear.bias" in weights else None
-            x = _activated(self._ops, self._ops.linear(x, weight, bias), layer.activation)
-        return x
-
-
-def _activated(ops: Ops, x: Node, activation: str) -> Node:
-    match activation:
-        case "tanh":
-            return ops.tanh(x)
-        case "relu":
-            return ops.relu(x)
-        case "gelu":
-            return ops.gelu(x, tanh=False)
-        case "sigmoid":
-            return ops.sigmoid(x)
-        case "silu":
-            return ops.multiply(x, ops.sigmoid(x))
-    return x

@@ -32,6 +32,13 @@ class Markers(msgspec.Struct, frozen=True):
             segments += self.around_segments[i + 1]
         return ids, segments
 
+    def with_second(self, token: int) -> "Markers":
+        """The same with one more marker, after the first."""
+        (first, *others), (segment, *segments) = self.around, self.around_segments
+        return Markers(
+            ([*first[:1], token, *first[1:]], *others), ([*segment[:1], 0, *segment[1:]], *segments), self.segments
+        )
+
 
 def learn_markers(tokenizer: Tokenizer, texts: int) -> Markers:
     """The markers around one text or two. Raises ModelLoadFailed where the probe shows no text at all."""

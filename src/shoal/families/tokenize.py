@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from shoal.families import Prepared
 from shoal.families.excerpt import Ask, Content, Excerpts
-from shoal.families.markers import learn_markers
+from shoal.families.sides import Sides
 from shoal.protocol.errors import (
     EmptyInput,
     InputTooLong,
@@ -33,8 +33,7 @@ class TextReader:
         # The runtime's streams use every core already; the library's own threads would fight them.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         self._facts = facts
-        self._reads_pairs = "score" in facts.tasks
-        self._markers = learn_markers(tokenizer, 2 if self._reads_pairs else 1)
+        self._sides = Sides(tokenizer, facts)
         self._excerpts = Excerpts(tokenizer)
         self.vocabulary = tokenizer.get_vocab_size(with_added_tokens=True)
         """How many token ids there are."""
@@ -52,7 +51,7 @@ class TextReader:
         refusal = self._refusal(item)
         if refusal is not None:
             return refusal
-        if item.ids is not None:
+        if item.ids is not None or _is_nothing(item):
             return []
         room = self._room(item)
         texts = [item.prompt + item.text] + ([] if item.pair is None else [item.pair])
@@ -64,16 +63,20 @@ class TextReader:
         return [ask._replace(exact=exact) for ask in asks]
 
     def _refusal(self, item: Item) -> ShoalError | None:
-        if self._reads_pairs and (item.ids is not None or item.pair is None):
+        if self._facts.reads_pairs and (item.ids is not None or item.pair is None):
             return InvalidInput("this model scores a query and a document, both given as text")
-        if not self._reads_pairs and item.pair is not None:
+        if not self._facts.reads_pairs and item.pair is not None:
             return InvalidInput("this model reads one text at a time, not a pair")
+        lacking = set(item.kinds) - set(self._facts.kinds)
+        if lacking and not self._facts.reads_pairs:
+            gives = " and ".join(self._facts.kinds)
+            return InvalidInput(f"this model gives {gives} vectors, not {', '.join(sorted(lacking))}")
         if self._room(item) < 1:
             return InvalidInput(f"a limit of {self._limit(item)} tokens leaves no room beside the markers")
         if item.ids is not None:
             return self._refusal_of_ids(item.ids, item.prompt)
-        if not item.text.strip():
-            return EmptyInput("the query is empty" if self._reads_pairs else "the text is empty")
+        if not item.text.strip() and not _is_nothing(item):
+            return EmptyInput("the query is empty" if self._facts.reads_pairs else "the text is empty")
         if item.pair is not None and not item.pair.strip():
             return EmptyInput("the document is empty")
         return None
@@ -88,12 +91,16 @@ class TextReader:
         return None
 
     def _limit(self, item: Item) -> int:
-        return min(item.max_tokens or self._facts.max_tokens, self._facts.max_tokens)
+        limit = self._sides.of(item).max_tokens
+        return min(item.max_tokens or limit, limit)
 
     def _room(self, item: Item) -> int:
-        return self._limit(item) - self._markers.count
+        return self._limit(item) - self._sides.of(item).markers.count
 
     def _prepare(self, item: Item, contents: list[Content | ShoalError]) -> Prepared | ShoalError:
+        if _is_nothing(item):
+            return Prepared(item, [], [])
+        side = self._sides.of(item)
         texts: list[list[int]] = []
         unread = False
         for content in contents:
@@ -107,16 +114,21 @@ class TextReader:
         kept = share_room(lengths, self._room(item))
         truncated = unread or kept != lengths
         if truncated and item.truncate == "error":
-            return self._too_long(item, sum(lengths) + self._markers.count, unread)
+            return self._too_long(item, sum(lengths) + side.markers.count, unread)
         if truncated:
             texts = [_cut(text, n, item) for text, n in zip(texts, kept, strict=True)]
-        return Prepared(item, *self._markers.join(texts), truncated)
+        return side.prepared(item, texts, truncated)
 
     def _too_long(self, item: Item, seen: int, unread: bool) -> ShoalError:
         what = "the input, which was not read to its end," if unread else "the input"
         return over_limit(
             InputTooLong, what, seen=seen, limit=self._limit(item), setting="truncate=end or start", unit="tokens"
         )
+
+
+def _is_nothing(item: Item) -> bool:
+    """The sparse vector of an empty text is known without computing: it is empty."""
+    return item.kinds == ("sparse",) and item.ids is None and item.pair is None and not item.text.strip()
 
 
 def share_room(lengths: Sequence[int], room: int) -> list[int]:

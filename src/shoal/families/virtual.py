@@ -15,12 +15,12 @@ from shoal.families.weights import Checkpoint
 from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts
 
-_WORD, _START, _END = "[UNK]", "[CLS]", "[SEP]"
+_WORD, _START, _END, _MASK = "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 
 
 class Virtual:
     def open_reader(self, folder: Path, facts: Facts) -> Reader:
-        tokenizer = Tokenizer(WordLevel({_WORD: 0, _START: 1, _END: 2}, unk_token=_WORD))
+        tokenizer = Tokenizer(WordLevel({_WORD: 0, _START: 1, _END: 2, _MASK: 3}, unk_token=_WORD))
         tokenizer.pre_tokenizer = WhitespaceSplit()
         tokenizer.post_processor = TemplateProcessing(
             single=f"{_START} $A {_END}",

@@ -34,7 +34,8 @@ class Runtime(Protocol):
         ...
 
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
-        """One forward pass, on stream 0…streams-1. As many rows as items. fp32 out, pooled and activated."""
+        """One forward pass, on stream 0…streams-1, of items that need one (`Prepared`). As many rows as items.
+        fp32 out, pooled and activated."""
         ...
 
 
@@ -51,4 +52,10 @@ def open_runtime(folder: Path, facts: Facts, profile: Profile) -> Runtime:
     except ModuleNotFoundError as e:
         raise InvalidInput(f"no runtime {profile.runtime!r} here ({e})") from e
     opener: Opener = module.open_runtime
-    return opener(folder, facts, profile)
+    runtime = opener(folder, facts, profile)
+    if "sparse" in facts.kinds and not facts.reads_pairs:
+        # Imported late: it needs this contract.
+        from shoal.runtimes.sparse import SparseRuntime
+
+        return SparseRuntime(runtime, folder, facts)
+    return runtime

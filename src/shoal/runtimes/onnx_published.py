@@ -1,4 +1,4 @@
-"""Models published as `model.onnx`: their graph as it is, pooling and activation outside it in fp32.
+"""Models published as `model.onnx`: their graph as it is, all that is put on top outside it in fp32.
 
 Knows the names that exporters give to inputs and outputs. Does not know how the graph computes, but for one thing:
 whether it quantises on the fly, which makes a text's numbers depend on its neighbours.
@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 
 from shoal.families import Prepared, family_named
-from shoal.families.finish import finish, pool
+from shoal.families.finish import finish
+from shoal.families.outside import Outside
 from shoal.protocol.errors import ModelLoadFailed, ShoalError
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
@@ -23,7 +24,7 @@ from shoal.runtimes.onnx_session import open_session
 
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _DTYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
-_VECTORS = ("sentence_embedding", "last_hidden_state", "token_embeddings")
+_STATES = ("last_hidden_state", "token_embeddings")
 
 
 class PublishedRuntime:
@@ -40,6 +41,7 @@ class PublishedRuntime:
         self.profile = msgspec.structs.replace(profile, dtype="int8" if self._alone else "fp32")
         self._dtypes = _inputs(self._session)
         self._output = _output(self._session, facts)
+        self._outside = Outside(folder, facts)
         self._reader = family_named(facts.family).open_reader(folder, facts)
 
     def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
@@ -47,27 +49,23 @@ class PublishedRuntime:
 
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
         parts = [[prepared] for prepared in batch] if self._alone else [batch]
-        values = np.concatenate([self._compute(part) for part in parts])
-        tokens = sum(len(part) * max(p.tokens for p in part) for part in parts)
-        name = "score" if "score" in self._facts.tasks else "dense"
-        return Ran(finish({name: values}, batch, self._facts), tokens)
+        rows = [row for part in parts for row in finish(self._compute(part), part, self._facts)]
+        return Ran(rows, sum(len(part) * max(p.tokens for p in part) for part in parts))
 
-    def _compute(self, batch: Sequence[Prepared]) -> Array:
-        """[texts, dims] or [texts, 1]"""
+    def _compute(self, batch: Sequence[Prepared]) -> dict[str, Array]:
+        """The outputs that heads.py names."""
         shape = (len(batch), max(p.tokens for p in batch))
         arrays: dict[str, Array] = {name: np.zeros(shape, dtype) for name, dtype in self._dtypes.items()}
         mask = np.zeros(shape, np.int64)
         for i, prepared in enumerate(batch):
-            mask[i, : prepared.tokens] = 1
+            mask[i, : prepared.tokens - prepared.unseen] = 1
             arrays["input_ids"][i, : prepared.tokens] = prepared.ids
             if "token_type_ids" in arrays:
                 arrays["token_type_ids"][i, : prepared.tokens] = prepared.segments
         if "attention_mask" in arrays:
             arrays["attention_mask"][:] = mask
         values: Array = self._session.run([self._output], arrays)[0].astype(np.float32, copy=False)
-        if values.ndim == 3:
-            return pool(values, mask, self._facts.pooling)
-        return values.reshape(len(batch), -1)
+        return self._outside.outputs(values, mask, [prepared.tokens for prepared in batch])
 
 
 def _inputs(session: Any) -> dict[str, type]:
@@ -79,10 +77,16 @@ def _inputs(session: Any) -> dict[str, type]:
     return {name: dtype for name, dtype in dtypes.items() if dtype is not None}
 
 
+def _usual_outputs(facts: Facts) -> tuple[str, ...]:
+    if facts.reads_pairs or facts.kinds == ("sparse",):
+        return ("logits",)
+    return ("sentence_embedding", *_STATES) if facts.kinds == ("dense",) and not facts.dense else _STATES
+
+
 def _output(session: Any, facts: Facts) -> str:
     """The first of the usual names that the graph has, else its only output."""
     names: list[str] = [entry.name for entry in session.get_outputs()]
-    usual = ("logits",) if "score" in facts.tasks else _VECTORS
+    usual = _usual_outputs(facts)
     found = [name for name in usual if name in names] or (names if len(names) == 1 else [])
     if not found:
         raise ModelLoadFailed(f"the graph's outputs are {', '.join(names)}; none is {', '.join(usual)}")

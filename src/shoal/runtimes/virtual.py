@@ -30,6 +30,8 @@ from shoal.protocol.items import Item
 from shoal.protocol.tensors import Array
 from shoal.runtimes import Ran
 
+_WORDS = 1000
+"""The vocabulary of its sparse vectors."""
 _FAULT = re.compile(r"shoal:virtual:(die|raise|oom|nan|slow=(\d+(?:\.\d+)?))")
 
 
@@ -71,10 +73,22 @@ class VirtualRuntime:
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
         lengths = [prepared.tokens for prepared in batch]
         self._sleep(self._cost.of(lengths) + sum(_misbehave(prepared.item) for prepared in batch))
-        width = 1 if "score" in self._facts.tasks else self._facts.dims
-        values = np.stack([_made_up(prepared.item, width) for prepared in batch])
-        name = "score" if "score" in self._facts.tasks else "dense"
-        return Ran(finish({name: values}, batch, self._facts), sum(lengths))
+        return Ran(finish(_outputs(batch, self._facts), batch, self._facts), sum(lengths))
+
+
+def _outputs(batch: Sequence[Prepared], facts: Facts) -> dict[str, Array]:
+    """What heads.py names, made up. One word in fifty has a weight."""
+    if facts.reads_pairs:
+        return {"score": np.stack([4 * _made_up(p.item, max(1, len(facts.labels))) for p in batch])}
+    outputs: dict[str, Array] = {}
+    if "dense" in facts.kinds:
+        outputs["dense"] = np.stack([_unit(_made_up(p.item, facts.dims)) for p in batch])
+    if "sparse" in facts.kinds:
+        outputs["sparse"] = np.stack([np.maximum(_made_up(p.item, _WORDS) - 2, 0) for p in batch])
+    if facts.multivector is not None and "multivector" in facts.kinds:
+        shapes = [(p.tokens, facts.multivector.dims) for p in batch]
+        outputs["multivector"] = np.concatenate([_made_up(p.item, *s) for p, s in zip(batch, shapes, strict=True)])
+    return outputs
 
 
 def _misbehave(item: Item) -> float:
@@ -92,14 +106,15 @@ def _misbehave(item: Item) -> float:
     return seconds
 
 
-def _made_up(item: Item, width: int) -> Array:
-    """[width] fp32: a unit vector, or one logit, that depends on what was asked alone."""
+def _made_up(item: Item, *shape: int) -> Array:
+    """Numbers around 0 in fp32 that depend on what was asked alone."""
     if "shoal:virtual:nan" in f"{item.text} {item.pair or ''}":
-        return np.full(width, np.nan, np.float32)
+        return np.full(shape, np.nan, np.float32)
     asked = repr((item.prompt + item.text, item.pair, item.ids)).encode()
     seed = int.from_bytes(hashlib.blake2b(asked, digest_size=8).digest(), "little")
-    drawn = np.random.default_rng(seed).standard_normal(width, np.float32)
-    if width == 1:
-        return 4 * drawn
-    unit: Array = drawn / np.linalg.norm(drawn)
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+def _unit(x: Array) -> Array:
+    unit: Array = x / np.linalg.norm(x)
     return unit
