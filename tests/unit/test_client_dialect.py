@@ -53,13 +53,13 @@ def test_every_option_of_encode_reaches_the_task() -> None:
         "encode",
     )  # fmt: skip
     assert request == EncodeRequest(
-        inputs=[Text("a"), Text("b", id="7")], is_query=True, prompt="p", instruction="i", dims=2,
+        inputs=[Text("a"), Text("b", id="7")], kinds=("dense",), is_query=True, prompt="p", instruction="i", dims=2,
         dtype="int8", normalize=False, truncate="error",
     )  # fmt: skip
 
 
 def test_without_options_the_task_gets_its_defaults() -> None:
-    assert asked(encode(TERMS, "m", "a"), "encode")[0] == EncodeRequest(inputs=[Text("a")])
+    assert asked(encode(TERMS, "m", "a"), "encode")[0] == EncodeRequest(inputs=[Text("a")], kinds=("dense",))
     request = asked(score(TERMS, "m", "q", ["a"]), "score")[0]
     assert request == ScoreRequest(query="q", documents=[Document("a", "0")])
 
@@ -72,7 +72,7 @@ def test_every_option_of_score_reaches_the_task() -> None:
 
 def test_vectors_come_back_as_they_were_and_faults_in_their_places() -> None:
     rows = np.array([[1.5, -2.0], [0.25, 3.0]], "<f4")
-    vectors = [Vector(values=rows[0]), Vector(fault=FAULT), Vector(values=rows[1])]
+    vectors = [Vector(dense=rows[0]), Vector(fault=FAULT), Vector(dense=rows[1])]
     _, answer = asked(encode(TERMS, "m", ["a", "", "b"], errors="return"), "encode")
     first, second, third = answer(EncodeResponse(vectors=vectors, dims=2, dtype="float32", tokens=6, truncated=0))
     assert np.array_equal([first, third], rows)

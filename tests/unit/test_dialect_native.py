@@ -180,8 +180,8 @@ def test_options_of_the_sdk_and_ours_reach_the_items():
     post({"items": ["a"], "params": {"options": {"prompt_name": "passage"}}}, compute=note)
     post({"items": ["a"], "params": {"options": {"instruction": "Other: "}}, "what": 3}, compute=note)
     assert seen == [
-        Item("a", prompt="query: ", normalize=True, dims=4, truncate="start"),
-        Item("a", prompt="Find: "),
+        Item("a", prompt="query: ", normalize=True, dims=4, truncate="start", is_query=True),
+        Item("a", prompt="Find: ", is_query=True),
         Item("a", prompt="passage: "),
         Item("a", prompt="Other: "),
     ]

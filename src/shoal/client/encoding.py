@@ -12,7 +12,7 @@ from shoal.client.inputs import Texts, chunked, encoded, listed
 from shoal.protocol.errors import InvalidInput, ShoalError
 from shoal.protocol.items import Truncate
 from shoal.protocol.tensors import Array
-from shoal.tasks.encode import Dtype
+from shoal.tasks.dtypes import Dtype
 
 Rows = list[Array | ShoalError]
 

@@ -65,7 +65,7 @@ class Cohere:
             documents=_documents(asked),
             truncate=asked.truncate or "end",
             raw=raw,
-            sigmoid=not raw,
+            bounded=not raw,
             top_n=asked.top_n or 0,
             return_documents=asked.return_documents or False,
         )

@@ -18,7 +18,7 @@ from shoal.protocol.envelope import Envelope
 from shoal.protocol.errors import Fault, ShoalError, from_fault
 from shoal.protocol.facts import Facts
 from shoal.protocol.tensors import Array
-from shoal.tasks.encode import EncodeRequest, EncodeResponse, Vector
+from shoal.tasks.encode import EncodeRequest, EncodeResponse, Sparse, Vector
 from shoal.tasks.score import Score, ScoreRequest, ScoreResponse
 
 _decoders: dict[tuple[str, str], Decoder[Any]] = {
@@ -43,8 +43,11 @@ class Native:
         return ""
 
     def decode(self, envelope: Envelope, body: bytes) -> EncodeRequest | ScoreRequest:
-        given = decode(_decoders[envelope.route, body_format(envelope.content_type, body)], body)
-        return encode_request(given) if isinstance(given, EncodeBody) else score_request(given)
+        form = body_format(envelope.content_type, body)
+        given = decode(_decoders[envelope.route, form], body)
+        if isinstance(given, EncodeBody):
+            return encode_request(given)
+        return score_request(given, packed=form == "msgpack")
 
     def encode(
         self,
@@ -88,10 +91,19 @@ def wants_json(accept: str) -> bool:
 def _encode_body(response: EncodeResponse, timing: Timing, values: Callable[[Array], Any]) -> dict[str, Any]:
     def item(vector: Vector) -> dict[str, Any]:
         found: dict[str, Any] = {} if vector.id is None else {"id": vector.id}
-        if vector.values is not None:
-            found["dense"] = {"dims": response.dims, "dtype": response.dtype, "values": values(vector.values)}
-        else:
+        if vector.fault is not None:
             found["error"] = _error(vector.fault)
+        if vector.dense is not None:
+            found["dense"] = {"dims": response.dims, "dtype": response.dtype, "values": values(vector.dense)}
+        if vector.sparse is not None:
+            found["sparse"] = _sparse(vector.sparse, values)
+        if vector.multivector is not None:
+            found["multivector"] = {
+                "token_dims": response.token_dims,
+                "num_tokens": len(vector.multivector),
+                "dtype": response.dtype,
+                "values": values(vector.multivector),
+            }
         return found
 
     return {
@@ -103,6 +115,16 @@ def _encode_body(response: EncodeResponse, timing: Timing, values: Callable[[Arr
             "inference_ms": timing.compute_ms,
         },
         "usage": {"input_tokens": response.tokens, "truncated": response.truncated},
+    }
+
+
+def _sparse(sparse: Sparse, values: Callable[[Array], Any]) -> dict[str, Any]:
+    """`dims` would be the vocabulary's size, which only the runtime knows."""
+    return {
+        "dims": None,
+        "dtype": sparse.values.dtype.name,
+        "indices": values(sparse.indices),
+        "values": values(sparse.values),
     }
 
 
@@ -129,8 +151,7 @@ def _score_body(request: ScoreRequest, response: ScoreResponse) -> dict[str, Any
     }
 
 
-def _error(fault: Fault | None) -> dict[str, str]:
-    assert fault is not None, "a result or a fault"
+def _error(fault: Fault) -> dict[str, str]:
     return {"code": fault.code, "message": fault.message}
 
 

@@ -5,10 +5,14 @@ Fields we do not know are skipped, whatever they hold. Media are seen and refuse
 
 import msgspec
 
+from shoal.dialects.arrays import read_matrix
 from shoal.dialects.bodies import ABSENT, Width
 from shoal.protocol.errors import Fault, InvalidInput, ModelNotFound
+from shoal.protocol.facts import Kind
 from shoal.protocol.items import Truncate
-from shoal.tasks.encode import Dtype, EncodeRequest, Kind, Text
+from shoal.protocol.tensors import Array
+from shoal.tasks.dtypes import Dtype
+from shoal.tasks.encode import EncodeRequest, Text
 from shoal.tasks.score import Document, ScoreRequest
 
 MAX_SCORE_ITEMS = 1000
@@ -19,16 +23,19 @@ _NOTHING = (b"null", b"[]", b"\xc0", b"\x90")
 
 
 class Item(msgspec.Struct, frozen=True):
+    """`multivector` are vectors made before, to be scored instead of the text."""
+
     id: str | None = None
     text: str | None = None
     images: msgspec.Raw = ABSENT
     audio: msgspec.Raw = ABSENT
     video: msgspec.Raw = ABSENT
     document: msgspec.Raw = ABSENT
+    multivector: msgspec.Raw = ABSENT
 
 
 class Options(msgspec.Struct, frozen=True):
-    """`prompt_name`, `truncate`, `dimensions` and `raw` are ours; the others the SDK's."""
+    """`prompt_name`, `truncate`, `dimensions`, `raw` and `label` are ours; the others the SDK's."""
 
     is_query: bool | None = None
     profile: str | None = None
@@ -40,6 +47,7 @@ class Options(msgspec.Struct, frozen=True):
     truncate: Truncate | None = None
     dimensions: Width | None = None
     raw: bool | None = None
+    label: str | None = None
 
 
 class Params(msgspec.Struct, frozen=True):
@@ -76,7 +84,7 @@ def encode_request(body: EncodeBody) -> EncodeRequest:
             Text(item) if isinstance(item, str) else Text(item.text, id=item.id, fault=_media_fault(item))
             for item in body.items
         ],
-        kinds=tuple(params.output_types or ("dense",)),
+        kinds=tuple(params.output_types or ()),
         prompt=options.prompt_name or "",
         instruction=params.instruction or options.instruction or "",
         is_query=options.is_query,
@@ -87,8 +95,8 @@ def encode_request(body: EncodeBody) -> EncodeRequest:
     )
 
 
-def score_request(body: ScoreBody) -> ScoreRequest:
-    """Raises InvalidInput or ModelNotFound for what no item of the request can be given."""
+def score_request(body: ScoreBody, *, packed: bool) -> ScoreRequest:
+    """`packed` says that the body is msgpack. Raises InvalidInput or ModelNotFound as `encode_request` does."""
     _require_items(body.items)
     if len(body.items) > MAX_SCORE_ITEMS:
         raise InvalidInput(
@@ -100,21 +108,33 @@ def score_request(body: ScoreBody) -> ScoreRequest:
         )
     options = body.options or _NO_OPTIONS
     _require_plain_model(options)
-    query = Item(text=body.query) if isinstance(body.query, str) else body.query
-    media = _media_fault(query)
-    if media is not None:
-        raise InvalidInput(f"query: {media.message}", param="query")
+    query = _document(body.query, packed)
+    if query.fault is not None:
+        raise InvalidInput(f"query: {query.fault.message}", param="query")
     return ScoreRequest(
-        query=query.text or "",
+        query=query.text,
         query_id=query.id,
-        documents=[
-            Document(item) if isinstance(item, str) else Document(item.text or "", item.id, _media_fault(item))
-            for item in body.items
-        ],
+        query_vectors=query.vectors,
+        documents=[_document(item, packed) for item in body.items],
         instruction=body.instruction or options.instruction or "",
+        prompt=options.prompt_name or "",
         truncate=options.truncate or "end",
         raw=options.raw or False,
+        label=options.label or "",
     )
+
+
+def _document(item: str | Item, packed: bool) -> Document:
+    if isinstance(item, str):
+        return Document(item)
+    fault = _media_fault(item)
+    vectors: Array | None = None
+    if item.multivector is not ABSENT and bytes(item.multivector) not in _NOTHING:
+        try:
+            vectors = read_matrix(bytes(item.multivector), packed=packed)
+        except InvalidInput as error:
+            fault = fault or InvalidInput(f"multivector {error.message}").fault()
+    return Document(item.text or "", item.id, fault, vectors)
 
 
 def _require_items(items: list[str | Item]) -> None:

@@ -58,6 +58,7 @@ class OpenAI:
         return Embeddings(
             inputs=inputs,
             alone=alone,
+            kinds=("dense",),
             prompt=asked.prompt_name or "",
             is_query=None if asked.input_type is None else asked.input_type == "query",
             dims=asked.dimensions or 0,
@@ -70,10 +71,10 @@ class OpenAI:
     ) -> Reply:
         data = []
         for i, vector in enumerate(response.vectors):
-            if vector.values is None:
+            if vector.dense is None:
                 assert vector.fault is not None, "a vector or a fault"
                 return self.refuse(at(vector.fault, "input" if request.alone else f"input[{i}]"))
-            values = _base64(vector.values) if request.base64 else vector.values.tolist()
+            values = _base64(vector.dense) if request.base64 else vector.dense.tolist()
             data.append({"object": "embedding", "index": i, "embedding": values})
         body = {
             "object": "list",

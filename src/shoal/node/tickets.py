@@ -10,7 +10,7 @@ from shoal.protocol.envelope import Chunk, Envelope
 from shoal.protocol.errors import PayloadTooLarge, ShoalError, over_limit
 from shoal.protocol.items import Item, Output
 from shoal.queue import Delivery
-from shoal.tasks import Task, task_named
+from shoal.tasks import Entry, Task, task_named
 
 
 class Ticket:
@@ -30,9 +30,7 @@ class Ticket:
         self.arrived = arrived
         entries = task.split(request, model.facts)
         self.items = [entry if isinstance(entry, Item) else Item() for entry in entries]
-        self.outputs: list[Output | None] = [
-            None if isinstance(entry, Item) else Output(fault=entry) for entry in entries
-        ]
+        self.outputs: list[Output | None] = [_known(entry) for entry in entries]
         self.unsent = deque(index for index, output in enumerate(self.outputs) if output is None)
         self.remaining = len(self.unsent)
         self.tokenize_s = self.compute_s = 0.0
@@ -65,6 +63,17 @@ class Ticket:
 
     def refusal(self, error: ShoalError) -> Chunk:
         return refusal(self.dialect, self.envelope, error)
+
+
+def _known(entry: Entry) -> Output | None:
+    """The output of an entry that needs no computing."""
+    match entry:
+        case Item():
+            return None
+        case Output():
+            return entry
+        case _:
+            return Output(fault=entry)
 
 
 def refusal(dialect: Dialect, envelope: Envelope, error: ShoalError) -> Chunk:

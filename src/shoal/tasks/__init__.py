@@ -14,12 +14,15 @@ from shoal.protocol.errors import Fault, InvalidInput
 from shoal.protocol.facts import Facts
 from shoal.protocol.items import Item, Output
 
+Entry = Item | Output | Fault
+"""Something to compute, or what is already known of it: its output, or why there is none."""
+
 
 class Task(Protocol):
     name: str
 
-    def split(self, request: Any, facts: Facts) -> list[Item | Fault]:
-        """One entry per thing to compute, in order: an item, or the fault it already has.
+    def split(self, request: Any, facts: Facts) -> list[Entry]:
+        """One entry per thing the answer is made from, in order.
 
         Raises InvalidInput (or another 4xx) where the request as a whole cannot be served by a model with
         these facts. Called before any model is loaded for the request.

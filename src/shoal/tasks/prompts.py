@@ -22,6 +22,15 @@ def named_prompt(name: str, facts: Facts) -> str:
     return facts.prompts[name]
 
 
+def role_prompt(is_query: bool, facts: Facts) -> str | None:
+    """The prefix for queries, or for what is searched; None where the model has none.
+
+    Under the names and in the order in which sentence-transformers looks for it.
+    """
+    names = ("query",) if is_query else ("document", "passage", "corpus")
+    return next((facts.prompts[name] for name in names if name in facts.prompts), None)
+
+
 def default_prompt(facts: Facts) -> str:
     return facts.prompts.get(facts.default_prompt, "")
 
