@@ -27,10 +27,13 @@ _KERNELS_KEPT = 512
 
 
 def open_runtime(folder: Path, facts: Facts, profile: Profile) -> "OpenVinoRuntime":
-    """Raises ModelLoadFailed. bf16 is in force only where the CPU computes it in hardware, else fp32."""
+    """Raises ModelLoadFailed. bf16 is in force only where the CPU computes it in hardware, else fp32. int8 is in
+    force everywhere: without the CPU's instructions for it the weights are widened, slower, to the same numbers.
+    """
     if facts.files != "safetensors":
         raise ModelLoadFailed("runtime openvino builds its graph from model.safetensors; this model has none")
-    profile = msgspec.structs.replace(profile, dtype="bf16" if profile.dtype == "bf16" and has_bf16() else "fp32")
+    if profile.dtype == "bf16" and not has_bf16():
+        profile = msgspec.structs.replace(profile, dtype="fp32")
     runtime = OpenVinoRuntime(folder, facts, profile)
     warm_up(runtime, facts)
     return runtime
@@ -39,13 +42,14 @@ def open_runtime(folder: Path, facts: Facts, profile: Profile) -> "OpenVinoRunti
 class OpenVinoRuntime:
     def __init__(self, folder: Path, facts: Facts, profile: Profile) -> None:
         _silence()
+        from shoal.runtimes.openvino_int8 import Int8Ops
         from shoal.runtimes.openvino_ops import OpenVinoOps
 
         self.profile = profile
         self._facts = facts
         family = family_named(facts.family)
         self._reader = family.open_reader(folder, facts)
-        ops = OpenVinoOps()
+        ops = Int8Ops() if profile.dtype == "int8" else OpenVinoOps()
         outputs = describe(family, ops, folder, facts)
         model = ops.model(list(outputs.values()))
         self._outputs = list(outputs)
@@ -67,6 +71,8 @@ class OpenVinoRuntime:
 def _compile(model: Any, profile: Profile) -> Any:
     import openvino
 
+    from shoal.runtimes.openvino_int8 import GROUP
+
     settings = {
         "INFERENCE_PRECISION_HINT": "bf16" if profile.dtype == "bf16" else "f32",
         "NUM_STREAMS": profile.streams,
@@ -74,6 +80,8 @@ def _compile(model: Any, profile: Profile) -> Any:
         # Pinned, the replicas of several processes would share one core.
         "ENABLE_CPU_PINNING": False,
         "CPU_RUNTIME_CACHE_CAPACITY": _KERNELS_KEPT,
+        # Of the inputs of 8-bit weights; 0 would leave these as they are, and gain nothing.
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUP if profile.dtype == "int8" else 0,
     }
     return openvino.Core().compile_model(model, profile.device.upper(), settings)
 
