@@ -43,8 +43,9 @@ def test_pickles_alone_are_refused_with_what_to_do(pickle: str) -> None:
         (["config.json"], "no weights here"),
         ([], "no weights here"),
         (["adapter_config.json", "adapter_model.safetensors"], "LoRA adapter"),
-        (["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"], "shards"),
-        (["onnx/a.onnx", "onnx/b.onnx"], "several files"),
+        (["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"], "no model.safetensors nor"),
+        (["model-00001-of-00002.safetensors"], "no model.safetensors nor"),
+        (["onnx/a.onnx", "onnx/b.onnx"], "no onnx/model.onnx nor"),
         (["deep/down/model.safetensors", "elsewhere/model.onnx"], "no weights here"),
     ],
 )

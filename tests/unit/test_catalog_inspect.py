@@ -141,7 +141,7 @@ def test_what_the_card_says_wins_over_the_files(tmp_path: Path) -> None:
 REFUSALS: list[tuple[str, dict[str, Any], str]] = [
     ("config.json", {"model_type": "bert", "auto_map": {"AutoModel": "x.X"}}, "code of its own"),
     ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["x.X", None]}}, "code of its own"),
-    ("config.json", {"model_type": "nomic", "hidden_size": 8}, "'nomic' are not known yet; known: bert"),
+    ("config.json", {"model_type": "mamba", "hidden_size": 8}, "'mamba' are not known yet; known: bert"),
     ("config.json", {"model_type": "bert"}, "hidden_size"),
     ("config.json", {"hidden_size": 8}, "not known yet"),
     ("config.json", {"model_type": "bert", "hidden_size": -8}, r"config.json: .*>= 1.*hidden_size"),
@@ -155,8 +155,8 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
     ("config_sentence_transformers.json", {"prompts": {"query": 7}}, "config_sentence_transformers.json"),
     ("config_sentence_transformers.json", {"default_prompt_name": "query"}, "default prompt 'query' is none of"),
     ("config_sentence_transformers.json", {"prompts": {"q": "x" * 10_000}}, "config_sentence_transformers.json"),
-    ("1_Pooling/config.json", POOLING | {"pooling_mode_max_tokens": True}, r"mean\+max is not known"),
-    ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "lasttoken is not known"),
+    ("1_Pooling/config.json", POOLING | {"pooling_mode_max_tokens": True}, r"mean\+max lays several vectors"),
+    ("1_Pooling/config.json", {"pooling_mode": "median"}, "median is not known"),
     ("1_Pooling/config.json", {"pooling_mode": []}, "not known"),
     ("1_Pooling/config.json", POOLING | {"include_prompt": False}, "without the prompt"),
     ("1_Pooling/config.json", {"word_embedding_dimension": 9}, "says 9 dims, config.json 8"),
@@ -173,11 +173,15 @@ def test_a_file_that_cannot_be_served_as_it_says_is_refused_with_the_reason(
         read_facts(folder, {})
 
 
+TWO = [module(0, "Transformer"), module(1, "Pooling", "1_Pooling")]
+
+
 @pytest.mark.parametrize(
     ("modules", "reason"),
     [
         ([{"path": "", "type": "custom_module.MyTransformer"}], "code of its own"),
-        ([module(0, "Transformer"), module(1, "Pooling", "1_Pooling"), module(2, "Dense", "2_Dense")], "Dense"),
+        ([*TWO, module(2, "CNN", "2_CNN")], "CNN; known"),
+        ([*TWO, module(2, "Dense", "2_Dense")], "no 2_Dense/config.json"),
         ([module(0, "Transformer")], "modules.json has Transformer"),
         ([], "nothing"),
         ([module(0, "Transformer"), module(1, "Pooling", "../../elsewhere")], "elsewhere"),
@@ -211,13 +215,14 @@ def test_a_config_that_is_no_text_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ({"id2label": {"0": "no", "1": "yes"}}, "2 labels"),
-        ({"num_labels": 3}, "3 labels"),
+        ({"num_labels": 3}, "the labels 0 and says there are 3"),
+        ({"id2label": {"1": "no", "2": "yes"}}, "the labels 1, 2 and says there are 2"),
+        ({"sbert_ce_default_activation_function": "torch.nn.modules.activation.Softmax"}, "Softmax of several"),
         ({"sbert_ce_default_activation_function": "torch.nn.modules.activation.Tanh"}, "Tanh"),
         ({"sentence_transformers": {"activation_fn": 7}}, "7 are not known"),
     ],
 )
-def test_a_classifier_that_gives_no_single_score_is_refused(
+def test_a_classifier_whose_labels_or_activation_make_no_sense_here_is_refused(
     tmp_path: Path, config: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(InvalidInput, match=reason):
@@ -246,7 +251,7 @@ def test_a_model_that_sets_no_length_at_all_is_refused(tmp_path: Path) -> None:
     "said",
     [
         {"max_tokens": 0}, {"max_tokens": 10**12}, {"max_tokens": "many"}, {"dims": 0}, {"dims": -3},
-        {"tasks": []}, {"matryoshka": [16]}, {"matryoshka": [0]}, {"pooling": "max"},
+        {"tasks": []}, {"matryoshka": [16]}, {"matryoshka": [0]}, {"pooling": "sum"},
         {"default_prompt": "query"}, {"files": "pickle"},
     ],
 )  # fmt: skip

@@ -2,18 +2,33 @@
 card whose files are on this disk, checked, with its facts read. `store` keeps both.
 
 Knows files and names. Does not know engines, queues or HTTP. A kind of source is a module here of that name
-with `fetch(source, into, report)`, which puts a model's files into an empty folder.
+with `fetch(source, into, taking)`, which puts a model's files into an empty folder and says which revision of
+them it got ("" where the source has none).
 """
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
+from shoal.catalog.listed import Listed
 from shoal.protocol.facts import Facts
 
 Report = Callable[[str, int, int], None]
 """Told what is being done, and bytes done of bytes in all (0 where that is not known)."""
+
+
+class Taking(msgspec.Struct, frozen=True):
+    """What the store does for a source while files come in.
+
+    `need` is told bytes about to be written and raises ResourceExhausted where they may not be; `look` is
+    called once every small file is there, and raises InvalidInput before large ones come for nothing.
+    """
+
+    report: Report
+    need: Callable[[int], None]
+    look: Callable[[], None]
 
 
 class Package(
@@ -37,6 +52,21 @@ class Folder(msgspec.Struct, frozen=True, tag="folder", tag_field="kind", forbid
     path: str
 
 
+class Hub(
+    msgspec.Struct, frozen=True, tag="hub", tag_field="kind", forbid_unknown_fields=True, omit_defaults=True
+):
+    """A repository on a model hub. `revision` is a commit, tag or branch; "" takes the newest commit."""
+
+    repo: str
+    revision: str = ""
+
+
+class Tar(msgspec.Struct, frozen=True, tag="tar", tag_field="kind", forbid_unknown_fields=True):
+    """A .tar or .tar.gz on this machine, of a model's folder."""
+
+    path: str
+
+
 class Virtual(
     msgspec.Struct, frozen=True, tag="virtual", tag_field="kind", kw_only=True, forbid_unknown_fields=True
 ):
@@ -49,7 +79,18 @@ class Virtual(
     seconds_per_token: float = 0.000002
 
 
-Source = Package | Folder | Virtual
+Source = Package | Hub | Folder | Tar | Virtual
+
+
+class Variant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A way to compute a model that a user may choose by name (`org/name:int8`), and how good it is.
+
+    `tolerance` is the least cosine to the model's own fp32 vectors that was measured; `note` says on what.
+    """
+
+    dtype: Literal["bf16", "fp32", "int8"]
+    tolerance: float
+    note: str = ""
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -69,21 +110,31 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     default: bool = False
     """Used for a task where a request names no model."""
     facts: dict[str, object] = {}
+    listed: Listed | None = None
+    unservable: str = ""
+    """Why adding it would be refused, where that is known before anything is downloaded."""
     tolerance: float | None = None
     """Cosine that alone, batched and shuffled agree to, where the artifact's own engine gives less than
     0.9999 (dynamically quantised ONNX)."""
+    variants: dict[str, Variant] = {}
     provenance: dict[str, str] = {}
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """A card whose files are here. `digest` names the artifact by its content; sizes in bytes."""
+    """A card whose files are here. `digest` names the artifact by its content; sizes in bytes.
+
+    A variant is a model of its own to the node: other memory, other numbers, the same files. `keep` guards
+    them from being evicted for another model's.
+    """
 
     card: Card
     facts: Facts
     folder: Path
     digest: str
     size_bytes: int
+    variant: str = ""
+    keep: bool = False
 
     @property
     def name(self) -> str:
-        return self.card.name
+        return f"{self.card.name}:{self.variant}" if self.variant else self.card.name

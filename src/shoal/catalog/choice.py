@@ -1,9 +1,10 @@
 """Which files of a model's folder are taken into the store, and under which names. Pure: names in, names out.
 
-Weights are `model.safetensors` or `model.onnx` there, whatever they were called. Pickles and code are never
-taken, and a folder that has nothing else is refused with what to do about it.
+Weights are `model.safetensors`, its shards with their index, or `model.onnx` there, whatever they were called.
+Pickles and code are never taken, and a folder that has nothing else is refused with what to do about it.
 """
 
+import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
@@ -11,9 +12,14 @@ from shoal.protocol.errors import InvalidInput
 
 _TEXTS = {".json", ".txt", ".model", ".jinja"}
 _LEGAL = ("license", "notice", "copying")
+_OTHERS = ("readme.md", "artifact.metadata")
 _PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
 _EXTERNAL = ("_data", ".data")
 """ONNX keeps weights over 2 GB in a file named like the model's with one of these at its end."""
+_MODULE = re.compile(r"(?:\d+|(?:query|document)_\d+)_\w+")
+_ROUTED = re.compile(r"document_0_\w*Transformer")
+_SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
+_INDEX = "model.safetensors.index.json"
 
 
 def choose_files(names: Iterable[str]) -> dict[str, str]:
@@ -22,20 +28,32 @@ def choose_files(names: Iterable[str]) -> dict[str, str]:
     Raises InvalidInput where there are no weights that can be served, saying why.
     """
     paths = [PurePosixPath(name) for name in names]
-    root = [path.name for path in paths if len(path.parts) == 1]
-    chosen = {name: name for name in root if _is_text(name)}
+    root = {path.name: path.name for path in paths if len(path.parts) == 1}
+    if "router_config.json" in root:
+        root = _routed(paths) | root
+    chosen = {target: name for target, name in root.items() if _is_text(target)}
     chosen |= {
-        str(p): str(p) for p in paths if len(p.parts) == 2 and p.name == "config.json" and p.parts[0][0].isdigit()
+        str(p): str(p)
+        for p in paths
+        if len(p.parts) == 2 and p.name in ("config.json", "model.safetensors") and _MODULE.fullmatch(p.parts[0])
     }
+    for target in [target for target in chosen if _ROUTED.fullmatch(PurePosixPath(target).parts[0])]:
+        del chosen[target]  # it stands on top
     return chosen | _weights(root, [str(path) for path in paths])
 
 
+def _routed(paths: list[PurePosixPath]) -> dict[str, str]:
+    """Of a Router's folders the encoder's own, as if its files stood on top."""
+    inside = (path for path in paths if len(path.parts) == 2 and _ROUTED.fullmatch(path.parts[0]))
+    return {path.name: str(path) for path in inside}
+
+
 def _is_text(name: str) -> bool:
-    is_legal = name.lower().startswith(_LEGAL) or name.lower() == "readme.md"
-    return is_legal or (PurePosixPath(name).suffix in _TEXTS and not name.endswith(".index.json"))
+    is_known = name.lower().startswith(_LEGAL) or name.lower() in _OTHERS
+    return is_known or (PurePosixPath(name).suffix in _TEXTS and not name.endswith(".index.json"))
 
 
-def _weights(root: list[str], all_names: list[str]) -> dict[str, str]:
+def _weights(root: dict[str, str], all_names: list[str]) -> dict[str, str]:
     """1. An adapter is no model. 2. safetensors on top, 3. else ONNX there or in onnx/, 4. else why not."""
     if "adapter_config.json" in root:  # 1
         raise InvalidInput(
@@ -43,7 +61,10 @@ def _weights(root: list[str], all_names: list[str]) -> dict[str, str]:
             "(peft: `merge_and_unload().save_pretrained(...)`) and add the result"
         )
     if tensors := [name for name in root if name.endswith(".safetensors")]:  # 2
-        return {"model.safetensors": _the_one("model.safetensors", tensors)}
+        shards = [name for name in tensors if _SHARD.fullmatch(name)]
+        if _INDEX in root and shards and "model.safetensors" not in tensors:
+            return {name: root[name] for name in (_INDEX, *shards)}
+        return {"model.safetensors": root[_the_one("model.safetensors", tensors)]}
     for folder in ("", "onnx/"):  # 3
         if graphs := [
             n for n in all_names if n.endswith(".onnx") and n.rpartition("/")[0] + "/" == (folder or "/")
@@ -63,9 +84,9 @@ def _weights(root: list[str], all_names: list[str]) -> dict[str, str]:
 def _the_one(usual: str, found: list[str]) -> str:
     if usual in found:
         return usual
-    if len(found) == 1:
+    if len(found) == 1 and not _SHARD.fullmatch(found[0]):
         return found[0]
     raise InvalidInput(
-        f"several files with weights ({', '.join(sorted(found)[:3])}, …) and no {usual}: weights in shards "
-        "are not served; save the model as one file (`max_shard_size` in transformers), or leave only one"
+        f"files with weights ({', '.join(sorted(found)[:3])}) and no {usual} nor {_INDEX}: which of them make the "
+        "model cannot be told; save it again (`model.save_pretrained(folder)` in transformers), or leave one"
     )

@@ -4,7 +4,7 @@ Formats are those of transformers and sentence-transformers, as written by relea
 """
 
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -13,6 +13,7 @@ from shoal.protocol.errors import InvalidInput
 
 _MAX_BYTES = 16 * 1024 * 1024
 Count = Annotated[int, Meta(ge=1)]
+Width = Annotated[int, Meta(ge=1, le=65_536)]
 
 
 class Config(Struct):
@@ -20,10 +21,17 @@ class Config(Struct):
 
     model_type: str = ""
     architectures: list[str] | None = None
-    hidden_size: Annotated[int, Meta(ge=1, le=65_536)] | None = None
+    hidden_size: Width | None = None
+    dim: Width | None = None
+    """The width, as DistilBERT calls it; `n_embd` and `n_positions` are GPT-2's and Nomic's words."""
+    n_embd: Width | None = None
     max_position_embeddings: Count | None = None
+    n_positions: Count | None = None
+    pad_token_id: Annotated[int, Meta(ge=0)] | None = None
+    matryoshka_dimensions: list[int] | None = None
     num_labels: Count | None = None
     id2label: dict[str, str] | None = None
+    problem_type: str | None = None
     auto_map: dict[str, Any] | None = None
     sbert_ce_default_activation_function: str | None = None
     sentence_transformers: dict[str, Any] | None = None
@@ -40,7 +48,7 @@ class Module(Struct):
         return self.type.rpartition(".")[2]
 
 
-class Pooling(Struct):
+class PoolingConfig(Struct):
     """1_Pooling/config.json. One `pooling_mode` since release 5.4, a boolean for each mode before."""
 
     embedding_dimension: Count | None = None
@@ -70,20 +78,95 @@ class Pooling(Struct):
         return [mode for mode, is_set in flags.items() if is_set] or ["mean"]
 
 
+class DenseConfig(Struct):
+    """2_Dense/config.json. The features' names are written since release 5.4."""
+
+    in_features: Width
+    out_features: Width
+    activation_function: str = "torch.nn.modules.activation.Tanh"
+    module_input_name: str | None = None
+    module_output_name: str | None = None
+    use_residual: bool = False
+
+
+class NormalizeConfig(Struct):
+    """2_Normalize/config.json, since release 5.4."""
+
+    module_input_name: str | None = None
+
+
+class SpladeConfig(Struct):
+    """1_SpladePooling/config.json"""
+
+    pooling_strategy: Literal["max", "sum"] = "max"
+    activation_function: Literal["relu", "log1p_relu"] = "relu"
+
+
+class RouterConfig(Struct):
+    """router_config.json: the modules of each route, by the folders they are saved in, and their classes."""
+
+    types: dict[str, str]
+    structure: dict[str, list[str]]
+
+    def kinds(self, route: str) -> list[str]:
+        """The classes of a route's modules, without their packages."""
+        return [self.types.get(name, "").rpartition(".")[2] for name in self.structure.get(route, ())]
+
+
+class Expansion(Struct):
+    """`query_expansion` of sentence_bert_config.json, since release 6."""
+
+    strategy: str
+    length: Count
+    attend: bool = False
+    token: str | None = None
+
+
+class MaskConfig(Struct):
+    """2_MultiVectorMask/config.json, since release 6."""
+
+    skiplist_words: list[str] | None = None
+    skiplist_tasks: list[str] | str | None = None
+    keep_only_token_ids: list[int] | None = None
+
+
+class Stanford(Struct):
+    """artifact.metadata of Stanford's ColBERT. `…_token_id` hold tokens, not ids."""
+
+    query_maxlen: Count = 32
+    doc_maxlen: Count = 220
+    dim: Width = 128
+    query_token_id: str = "[unused0]"  # noqa: S105  a word of the vocabulary
+    doc_token_id: str = "[unused1]"  # noqa: S105
+    attend_to_mask_tokens: bool = False
+    mask_punctuation: bool = True
+
+
 class TextModule(Struct):
     """sentence_bert_config.json"""
 
     max_seq_length: Count | None = None
     do_lower_case: bool = False
+    transformer_task: str | None = None
+    query_length: Count | None = None
+    document_length: Count | None = None
+    query_expansion: Expansion | None = None
 
 
 class Sentence(Struct):
-    """config_sentence_transformers.json"""
+    """config_sentence_transformers.json. From `query_prefix` on, what PyLate adds."""
 
     model_type: str = ""
-    prompts: dict[str, Annotated[str, Meta(max_length=8192)]] | None = None
+    prompts: dict[str, Annotated[str, Meta(max_length=8192)] | None] | None = None
     default_prompt_name: str | None = None
     activation_fn: str | None = None
+    query_prefix: str | None = None
+    document_prefix: str | None = None
+    query_length: Count | None = None
+    document_length: Count | None = None
+    do_query_expansion: bool | None = None
+    attend_to_expansion_tokens: bool | None = None
+    skiplist_words: list[str] | None = None
 
 
 class TokenizerConfig(Struct):

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from shoal.catalog import Folder, Report
-from shoal.catalog.artifacts import copy, need_space
+from shoal.catalog import Folder, Taking
+from shoal.catalog.artifacts import copy
 from shoal.catalog.choice import choose_files
 from shoal.protocol.errors import InvalidInput
 
 
-def fetch(source: Folder, into: Path, report: Report) -> None:
+def fetch(source: Folder, into: Path, taking: Taking) -> str:
     """Raises InvalidInput where the folder is no model's, or a link in it leads out of it."""
     folder = Path(source.path).expanduser()
     if not folder.is_dir():
@@ -20,16 +20,17 @@ def fetch(source: Folder, into: Path, report: Report) -> None:
         if not (folder / name).resolve().is_relative_to(inside):
             raise InvalidInput(f"{name} is a link to a file outside {folder}; copy the file itself there")
     total = sum((folder / name).stat().st_size for name in chosen.values())
-    need_space(into, total)
+    taking.need(total)
     done = 0
     for target, name in sorted(chosen.items()):
         done += copy(folder / name, into / target)
-        report("copying", done, total)
+        taking.report("copying", done, total)
+    return ""
 
 
 def _names(folder: Path) -> Iterator[str]:
     """Only where a model's files may stand: a home folder given by mistake is not walked through."""
-    for pattern in ("*", "*/config.json", "onnx/*"):
+    for pattern in ("*", "*/*.json", "*/*.safetensors", "onnx/*"):
         yield from (path.relative_to(folder).as_posix() for path in folder.glob(pattern) if path.is_file())
 
 

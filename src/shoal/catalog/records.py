@@ -17,6 +17,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     facts: Facts
     card: Card
+    keep: bool = False
 
 
 class _Reference(msgspec.Struct, frozen=True):
@@ -46,6 +47,7 @@ class Records:
                 folder=self._artifacts / record.digest,
                 digest=record.digest,
                 size_bytes=record.size_bytes,
+                keep=record.keep,
             )
             if model.folder.is_dir():
                 models[model.name] = model
@@ -54,11 +56,18 @@ class Records:
         return dict(sorted(models.items())), problems
 
     def write(self, model: Model) -> None:
-        record = _Record(digest=model.digest, size_bytes=model.size_bytes, facts=model.facts, card=model.card)
+        record = _Record(
+            digest=model.digest, size_bytes=model.size_bytes, facts=model.facts, card=model.card, keep=model.keep
+        )
         write_file(self._folder / f"{slug(model.name)}.json", msgspec.json.format(msgspec.json.encode(record)))
 
     def remove(self, name: str) -> None:
         (self._folder / f"{slug(name)}.json").unlink(missing_ok=True)
+
+    def written_at(self) -> dict[str, float]:
+        """Name → when its record was last written, in seconds since the epoch."""
+        paths = self._folder.glob("[!.]*.json")
+        return {path.stem.replace("__", "/"): path.stat().st_mtime for path in paths}
 
     def digests(self) -> set[str] | None:
         """Every artifact that a record names; None if some record does not even tell its own."""

@@ -3,6 +3,7 @@
     artifacts/<digest>/   the files of one model, named by their content, never changed
     models/<slug>.json    an installed model: its card, facts, digest and size
     staging/              what an add is writing; whatever a crash left is removed by the next one
+    downloads/            what came of a hub's files before an add was interrupted; the next goes on from there
     lock                  held by the one process that adds or removes
 
 Readers take no lock: a record is replaced in one step, and only after its artifact stands.
@@ -19,12 +20,21 @@ from typing import Any
 
 import msgspec
 
-from shoal.catalog import Card, Folder, Model, Report, Virtual
-from shoal.catalog.artifacts import digest_of, place, size_of, sweep
+from shoal.catalog import Card, Folder, Model, Report, Taking, Tar, Virtual
+from shoal.catalog import leftovers as leftover_files
+from shoal.catalog.artifacts import digest_of, need_space, place, size_of, sweep
+from shoal.catalog.budget import disk_budget, to_evict
 from shoal.catalog.cards import all_cards
-from shoal.catalog.inspect import read_facts, settle
-from shoal.catalog.names import check_name, name_of_folder, near
+from shoal.catalog.inspect import read_facts
+from shoal.catalog.leftovers import Leftover
+from shoal.catalog.missing import is_version, no_such_variant, no_such_version, not_found
+from shoal.catalog.names import parse_name
+from shoal.catalog.readme import licence_of
 from shoal.catalog.records import Records
+from shoal.catalog.settle import settle
+from shoal.catalog.tables import write_table
+from shoal.catalog.variants import variants_of
+from shoal.catalog.wanted import card_for
 from shoal.catalog.weights import check_weights
 from shoal.protocol.errors import InvalidInput, ModelNotFound
 from shoal.protocol.facts import Facts
@@ -69,12 +79,24 @@ class Store:
         return True
 
     def resolve(self, name: str) -> Model:
-        """The model called `name`, exactly or with `__` for its slash. Raises ModelNotFound."""
-        if (model := self._find(name)) is not None:
+        """The model called `name`, exactly or with `__` for its slash, maybe `@version` and `:variant`.
+
+        Raises ModelNotFound, saying what there is instead.
+        """
+        asked = parse_name(name)
+        model = self._find(asked.name)
+        if model is None and self.refresh():
+            model = self._find(asked.name)
+        if model is None:
+            raise not_found(asked.name, self.cards(), self._models)
+        if asked.version and not is_version(model.card, asked.version):
+            raise no_such_version(model, asked.version)
+        if not asked.variant:
             return model
-        if self.refresh() and (model := self._find(name)) is not None:
-            return model
-        raise self._not_found(name)
+        known = variants_of(model.card, model.facts)
+        if asked.variant not in known:
+            raise no_such_variant(model, asked.variant, known)
+        return msgspec.structs.replace(model, variant=asked.variant)
 
     def default_model(self, task: str) -> Model:
         """Where a request names none: a card's own default, else the first by name, stand-ins last."""
@@ -83,27 +105,56 @@ class Store:
             raise ModelNotFound(f"no model here can {task}; `shoal models --all` lists what can be added")
         return min(able, key=lambda m: (not m.card.default, isinstance(m.card.source, Virtual), m.name))
 
-    def add(self, what: str | Path | Card, *, name: str | None = None, report: Report = silent) -> Model:
-        """Install a known card by its name, a card given, or a folder. Doing it again changes nothing.
+    def add(
+        self,
+        what: str | Path | Card,
+        *,
+        name: str | None = None,
+        report: Report = silent,
+        disk: str = "",
+        evict: bool = False,
+        keep: bool | None = None,
+    ) -> Model:
+        """Install a known card by its name, a card given, a folder, an archive, or `org/name` from a hub.
 
-        A folder is read anew each time, and its model replaced if it changed. Raises ModelNotFound,
-        InvalidInput with the reason for a refusal, ModelLoadFailed where the files cannot be had.
+        Doing it again changes nothing, but for a folder or archive, which is read anew each time. `disk` bounds
+        what all models may take (else $SHOAL_DISK), `evict` lets others go for this one, but for those to
+        `keep`. Raises ModelNotFound, InvalidInput with the reason for a refusal, ModelLoadFailed where the
+        files cannot be had, ResourceExhausted where they do not fit.
         """
-        card = self._card_for(what, name)
+        card = card_for(what, name, all_cards())
+        budget = disk_budget(disk)
         with self._alone(report):
             self._clean()
-            model = self._kept(card, report) or self._install(card, report)
+            old = self._models.get(card.name)
+            model = self._kept(card, report) or self._install(card, report, budget, evict)
+            kept = bool(old and old.keep) if keep is None else keep
+            model = msgspec.structs.replace(model, keep=kept)
             self._records.write(model)
         self.refresh()
         return model
 
     def remove(self, name: str) -> None:
         """Forget a model, also one that cannot be served, and delete its files. Raises ModelNotFound."""
+        if parse_name(name).variant:
+            raise InvalidInput(
+                f"{name} has no files of its own; `shoal rm {parse_name(name).name}` removes the model"
+            )
         installed = name if name in self.problems else self.resolve(name).name
         with self._alone(silent):
             self._records.remove(installed)
             self._clean()
         self.refresh()
+
+    def collect(self, *, dry_run: bool = False) -> list[Leftover]:
+        """Remove what no installed model needs; what that was. A download begun is then begun anew."""
+        if not self.home.is_dir():
+            return []
+        with self._alone(silent):
+            found = list(leftover_files.find(self.home, self._records.digests()))
+            for leftover in () if dry_run else found:
+                leftover_files.remove(leftover)
+        return found
 
     def verify(self, model: Model, report: Report = silent) -> bool:
         """Whether the model's files are still, byte for byte, what was added. Reads all of them."""
@@ -112,45 +163,55 @@ class Store:
     def _find(self, name: str) -> Model | None:
         return self._models.get(name) or self._models.get(name.replace("__", "/", 1))
 
-    def _card_for(self, what: str | Path | Card, name: str | None) -> Card:
-        """1. A card as given; 2. a known card's name; 3. a folder, by its own name if given none; 4. neither."""
-        known = all_cards()
-        if isinstance(what, Card):  # 1
-            card = what
-        elif str(what) in known:  # 2
-            card = known[str(what)]
-        elif Path(what).expanduser().is_dir():  # 3
-            folder = Path(what).expanduser().absolute()
-            card = Card(name=name or name_of_folder(folder.resolve().name), source=Folder(path=str(folder)))
-        elif isinstance(what, Path) or what.startswith((".", "/", "~")):  # 4
-            raise InvalidInput(f"there is no folder {what}")
-        else:
-            raise self._not_found(what)
-        chosen = check_name(name or card.name)
-        if chosen in known and known[chosen].source != card.source:
-            raise InvalidInput(f"{chosen} is a known model of its own; give this one another name (`--name`)")
-        return card if chosen == card.name else msgspec.structs.replace(card, name=chosen, default=False)
-
     def _kept(self, card: Card, report: Report) -> Model | None:
         """The installed model, if it came from this very source and is whole; its facts by today's card."""
         self.refresh()
         old = self._models.get(card.name)
-        if old is None or old.card.source != card.source or isinstance(card.source, Folder):
+        if old is None or old.card.source != card.source or isinstance(card.source, Folder | Tar):
             return None
         if not self.verify(old, report):
             return None
+        card = _completed(card, old.folder, old.card.revision)
         return msgspec.structs.replace(old, card=card, facts=_facts(old.folder, card))
 
-    def _install(self, card: Card, report: Report) -> Model:
+    def _install(self, card: Card, report: Report, budget: int, evict: bool) -> Model:
         source: Any = card.source
         module = importlib.import_module(f"shoal.catalog.{source.__struct_config__.tag}")
         staged = Path(tempfile.mkdtemp(dir=self.home / "staging"))
         staged.chmod(0o755)
-        module.fetch(source, staged, report)
+        taking = Taking(
+            report, lambda size: self._make_room(card, size, budget, evict), lambda: _look(staged, card)
+        )
+        revision = module.fetch(source, staged, taking)
+        write_table(staged)
         facts = _facts(staged, card)
+        card = _completed(card, staged, revision)
         size = size_of(staged)
         digest = place(staged, self._artifacts, report)
         return Model(card=card, facts=facts, folder=self._artifacts / digest, digest=digest, size_bytes=size)
+
+    def _make_room(self, card: Card, size_bytes: int, budget: int, evict: bool) -> None:
+        """So that `size_bytes` may be written for `card`, whose own old files do not count."""
+        if budget:
+            others = {name: model for name, model in self._models.items() if name != card.name}
+            for name in to_evict(others, self._used_at(), size_bytes, budget, may_evict=evict):
+                self._records.remove(name)
+            self._clean(but_staging=True)
+            self.refresh()
+        need_space(self.home, size_bytes)
+
+    def _used_at(self) -> dict[str, float]:
+        """When each model was added, or last computed as far as was measured; seconds since the epoch."""
+        ran: dict[str, float] = {}
+        for path in (self.home / "measured").glob("*.json"):
+            key = path.name.partition(".")[0]
+            ran[key] = max(ran.get(key, 0.0), path.stat().st_mtime)
+        added = self._records.written_at()
+        short = leftover_files.DIGITS_IN_MEASURED
+        return {
+            name: max(added.get(name, 0.0), ran.get(model.digest[:short], 0.0))
+            for name, model in self._models.items()
+        }
 
     @contextlib.contextmanager
     def _alone(self, report: Report) -> Iterator[None]:
@@ -166,33 +227,32 @@ class Store:
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _clean(self) -> None:
+    def _clean(self, *, but_staging: bool = False) -> None:
         """Leave an empty staging folder and only the artifacts that a record names. With the lock held."""
-        staging = self.home / "staging"
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir(exist_ok=True)
+        if not but_staging:
+            staging = self.home / "staging"
+            shutil.rmtree(staging, ignore_errors=True)
+            staging.mkdir(exist_ok=True)
         keep = self._records.digests()
         if keep is not None:
             sweep(self._artifacts, keep)
-
-    def _not_found(self, name: str) -> ModelNotFound:
-        """1. Known, but not here; 2. like a known name, here or not; 3. nothing like it."""
-        cards, exact = self.cards(), name.replace("__", "/", 1)
-        short = name if len(name) <= 100 else f"{name[:100]}…"
-        if meant := next((candidate for candidate in (name, exact) if candidate in cards), ""):  # 1
-            lead = f"{meant} is known, but its files are not here."
-        elif meant := near(exact, cards):  # 2
-            lead = f"no model is called {short!r}; did you mean {meant}?"
-        else:  # 3
-            return ModelNotFound(f"no model is called {short!r}; `shoal models --all` lists the known ones")
-        if meant in self._models:
-            return ModelNotFound(lead, near=meant)
-        return ModelNotFound(f"{lead} Get them with: shoal add {meant}", near=meant, add=f"shoal add {meant}")
 
 
 def _facts(folder: Path, card: Card) -> Facts:
     if isinstance(card.source, Virtual):
         return settle({"files": "none"}, card.facts)
     facts = read_facts(folder, card.facts)
-    check_weights(folder / ("model.safetensors" if facts.files == "safetensors" else "model.onnx"))
+    check_weights(folder)
     return facts
+
+
+def _look(staged: Path, card: Card) -> None:
+    """Before the weights are there: whatever the other files say that cannot be served."""
+    read_facts(staged, card.facts, is_whole=False)
+
+
+def _completed(card: Card, folder: Path, revision: str | None) -> Card:
+    """With what the files say of themselves, where the card does not."""
+    return msgspec.structs.replace(
+        card, revision=revision or card.revision, licence=card.licence or licence_of(folder)
+    )

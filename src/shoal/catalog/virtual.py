@@ -4,11 +4,12 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.catalog import Report, Virtual
+from shoal.catalog import Taking, Virtual
 
 
-def fetch(source: Virtual, into: Path, report: Report) -> None:
+def fetch(source: Virtual, into: Path, taking: Taking) -> str:
     """Write `virtual.json`: {"seconds": …, "seconds_per_token": …}."""
     cost = {"seconds": source.seconds, "seconds_per_token": source.seconds_per_token}
     (into / "virtual.json").write_bytes(msgspec.json.encode(cost))
-    report("writing", 0, 0)
+    taking.report("writing", 0, 0)
+    return ""

@@ -1,9 +1,10 @@
-"""Whether a file of weights is what its name says, told from its first bytes. Reads no tensor."""
+"""Whether the files of weights are what their names say, told from their first bytes. Reads no tensor."""
 
 from pathlib import Path
 
 import msgspec
 
+from shoal.catalog.configs import read
 from shoal.protocol.errors import InvalidInput
 
 _MAX_HEADER_BYTES = 100_000_000
@@ -16,8 +17,32 @@ class _Tensor(msgspec.Struct):
     data_offsets: tuple[int, int]
 
 
-def check_weights(path: Path) -> None:
-    """Raises InvalidInput for a pointer left by git without LFS, a file cut short, or something else."""
+class _Index(msgspec.Struct):
+    weight_map: dict[str, str]
+
+
+def check_weights(folder: Path) -> None:
+    """Raises InvalidInput for a pointer left by git without LFS, a file cut short, a shard that is missing, or
+    something else than weights. Those of modules in folders of their own are looked at too.
+    """
+    for path in _files(folder):
+        _check_file(path)
+
+
+def _files(folder: Path) -> list[Path]:
+    inside = sorted(folder.glob("*/model.safetensors"))
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        has_onnx = (folder / "model.onnx").is_file()
+        return [folder / ("model.onnx" if has_onnx else "model.safetensors"), *inside]
+    shards = sorted(set(read(folder, index.name, _Index).weight_map.values()))  # type: ignore[union-attr]  # it is there
+    missing = [name for name in shards if "/" in name or not (folder / name).is_file()]
+    if missing or not shards:
+        raise InvalidInput(f"{index.name} names {', '.join(missing[:3]) or 'no file'}, which is not here")
+    return [*(folder / name for name in shards), *inside]
+
+
+def _check_file(path: Path) -> None:
     with path.open("rb") as file:
         start = file.read(len(_POINTER))
     if start == _POINTER:

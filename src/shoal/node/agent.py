@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from shoal.catalog import Model
+from shoal.catalog.variants import variants_of
 from shoal.dialects import all_dialects
 from shoal.node import devices
 from shoal.node.measured import MeasuredStore
@@ -242,11 +243,12 @@ class Agent:
         if known is not None and known.model.digest == model.digest:
             return
         try:
-            profile = devices.default_profile(model.facts, model.card.tolerance)
+            variant = variants_of(model.card, model.facts).get(model.variant)
+            profile = devices.default_profile(model.facts, model.card.tolerance, variant)
         except ShoalError as error:
             log.error("a model cannot be served here", extra=logs.fields(model=model.name, reason=error.message))
             return
-        self.scheduler.know(model, profile, self._measured.load(model.digest, profile.runtime))
+        self.scheduler.know(model, profile, self._measured.load(model.digest, _way(model, profile)))
 
     def _refresh(self) -> None:
         """Take up models that were added, let go of those that were removed or replaced."""
@@ -255,7 +257,8 @@ class Agent:
         for model in models.values():
             self._know(model)
         for name, replica in list(self.scheduler.replicas.items()):
-            if name not in models or models[name].digest != replica.model.digest:
+            installed = models.get(replica.model.card.name)
+            if installed is None or installed.digest != replica.model.digest:
                 self.scheduler.forget(name, time.time())
 
     def _wake(self) -> None:
@@ -278,7 +281,7 @@ class Agent:
         for replica in self.scheduler.replicas.values():
             if replica.learner.cost.seen > replica.known.cost.seen:
                 replica.known.cost = replica.learner.cost
-                self._measured.save(replica.model.digest, replica.profile.runtime, replica.known)
+                self._measured.save(replica.model.digest, _way(replica.model, replica.profile), replica.known)
 
     async def _every(self, seconds: float, act: Any) -> None:
         while True:
@@ -299,3 +302,8 @@ class Agent:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a step of the node failed", exc_info=error)
+
+
+def _way(model: Model, profile: Profile) -> str:
+    """What is measured holds for one runtime and one variant of the same files."""
+    return f"{profile.runtime}.{model.variant}" if model.variant else profile.runtime

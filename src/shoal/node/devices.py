@@ -4,6 +4,9 @@ import importlib.util
 import os
 from pathlib import Path
 
+import msgspec
+
+from shoal.catalog import Variant
 from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
 from shoal.runtimes.cpu import has_bf16
@@ -24,14 +27,18 @@ def memory_bytes() -> int:
     return min(total, int(limit)) if limit.isdigit() else total
 
 
-def default_profile(facts: Facts, tolerance: float | None) -> Profile:
-    """Settings for a model on this machine's processor, before anything is tuned.
+def default_profile(facts: Facts, tolerance: float | None, variant: Variant | None = None) -> Profile:
+    """Settings for a model on this machine's processor, before anything is tuned. A variant has the dtype and
+    the tolerance that it says.
 
     1. The virtual family runs on the virtual runtime.
     2. Published ONNX files run on ONNX Runtime, in the precision they have.
     3. Safetensors run on OpenVINO where it is installed, else on ONNX Runtime, vectors in bf16 where
        the processor has it, scores in fp32 (a logit in bf16 is good to about a hundredth only).
     """
+    if variant is not None:
+        plain = default_profile(facts, tolerance)
+        return msgspec.structs.replace(plain, dtype=variant.dtype, tolerance=variant.tolerance)
     streams = max(1, min(cores(), 8))
     tolerance = tolerance or 0.9999
     if facts.family == "virtual":  # 1

@@ -1,0 +1,54 @@
+"""What lies in the store's folder and no installed model needs: artifacts, half-written adds, unfinished
+downloads, measurements of models that are gone. Finds and removes; the store says what is needed.
+"""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from shoal.catalog.artifacts import size_of
+
+DIGEST = re.compile("[0-9a-f]{64}")
+DIGITS_IN_MEASURED = 32
+"""The node names a file of measurements by so many digits of the model's digest, and the runtime."""
+
+
+class Leftover(msgspec.Struct, frozen=True):
+    path: Path
+    size_bytes: int
+    why: str
+
+
+def find(home: Path, digests: set[str] | None) -> Iterator[Leftover]:
+    """`digests` are the artifacts that records name; None, where that is not known, spares all of them."""
+    for path in _entries(home / "staging"):
+        yield Leftover(path, _size(path), "left by an add that did not finish")
+    for path in _entries(home / "downloads"):
+        yield Leftover(path, _size(path), "a download that did not finish")
+    if digests is None:
+        return
+    for path in _entries(home / "artifacts"):
+        if DIGEST.fullmatch(path.name) and path.name not in digests:
+            yield Leftover(path, _size(path), "no model needs it")
+    short = {digest[:DIGITS_IN_MEASURED] for digest in digests}
+    for path in _entries(home / "measured"):
+        if path.name.partition(".")[0] not in short:
+            yield Leftover(path, _size(path), "measured of a model that is gone")
+
+
+def remove(leftover: Leftover) -> None:
+    if leftover.path.is_dir() and not leftover.path.is_symlink():
+        shutil.rmtree(leftover.path)
+    else:
+        leftover.path.unlink(missing_ok=True)
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _size(path: Path) -> int:
+    return size_of(path) if path.is_dir() else path.lstat().st_size

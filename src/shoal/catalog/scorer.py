@@ -1,0 +1,53 @@
+"""What a cross-encoder gives: one score or several labels, and through which activation."""
+
+from typing import Any
+
+from shoal.catalog.configs import Config
+from shoal.catalog.layout import Layout, torch_name
+from shoal.protocol.errors import InvalidInput
+
+_ACTIVATIONS = ("identity", "sigmoid", "softmax")
+_BY_PROBLEM = {
+    "multi_label_classification": "sigmoid",
+    "single_label_classification": "softmax",
+    "regression": "identity",
+}
+
+
+def is_scorer(layout: Layout) -> bool:
+    """A sequence classifier, or what sentence-transformers saved as a CrossEncoder."""
+    is_classifier = any(name.endswith("ForSequenceClassification") for name in layout.architectures)
+    return layout.sentence.model_type == "CrossEncoder" or is_classifier
+
+
+def scorer(layout: Layout, config: Config) -> dict[str, object]:
+    """1. The activation that was saved; else 2. one label goes through a sigmoid; 3. several as config.json's
+    `problem_type` says; 4. else they stay logits, as in sentence-transformers.
+    """
+    labels = _labels(config)
+    saved: Any = (config.sentence_transformers or {}).get("activation_fn")
+    name = saved or layout.sentence.activation_fn or config.sbert_ce_default_activation_function
+    if name:  # 1
+        activation = torch_name(name)
+    elif len(labels) == 1:  # 2
+        activation = "sigmoid"
+    else:  # 3, 4
+        activation = _BY_PROBLEM.get(config.problem_type or "", "identity")
+    if activation not in _ACTIVATIONS or (activation == "softmax" and len(labels) == 1):
+        raise InvalidInput(
+            f"scores through {name} are not known here; known: Identity, Sigmoid, or Softmax of several"
+        )
+    return {"tasks": ["score"], "activation": activation, "labels": labels if len(labels) > 1 else []}
+
+
+def _labels(config: Config) -> list[str]:
+    """In the order of the network's outputs. Raises InvalidInput where their numbers are not 0…n-1."""
+    named = config.id2label or {}
+    count = config.num_labels or len(named) or 1
+    if not named:
+        return [f"LABEL_{i}" for i in range(count)]
+    if set(named) != {str(i) for i in range(count)}:
+        raise InvalidInput(
+            f"config.json names the labels {', '.join(sorted(named)[:5])} and says there are {count}"
+        )
+    return [named[str(i)] for i in range(count)]
