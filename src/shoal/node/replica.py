@@ -29,11 +29,15 @@ class Known(msgspec.Struct, kw_only=True):
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """One item at a runtime. `alone`: it is suspected, so nothing else was sent with it."""
+    """One item at a runtime. `suspected`: another runtime died with it, so nothing else is sent beside it.
+
+    `strikes` counts the deaths at which it was the only item there.
+    """
 
     ticket: Ticket
     index: int
-    alone: bool = False
+    suspected: bool = False
+    strikes: int = 0
 
 
 class Replica:
@@ -45,7 +49,7 @@ class Replica:
         self.status: Status = "absent"
         self.worker = 0
         self.waiting: deque[Ticket] = deque()
-        self.suspects: deque[tuple[Ticket, int]] = deque()
+        self.suspects: deque[Flight] = deque()
         self.flying: dict[int, Flight] = {}
         self.backlog = 0  # micro-batches at the runtime, as last heard and as sent since
         self.windows = 0

@@ -26,7 +26,7 @@ from shoal.protocol.facts import Profile
 from shoal.protocol.frames import Answer
 from shoal.protocol.items import Item, Output
 
-MAX_LOAD_ATTEMPTS = 3
+MAX_LOAD_ATTEMPTS = 5
 MAX_WAIT_S = 10.0
 """A model that has waited this long for memory takes it from one that is never idle by itself."""
 STUCK_S = 60.0
@@ -193,7 +193,8 @@ class Scheduler:
         """A runtime is gone without being asked to go.
 
         1. While loading: a failed attempt.
-        2. An item that was alone there has now killed it twice: it fails, typed.
+        2. An item that was the only one there at two deaths is to blame: it fails, typed. One death proves
+           nothing, the process may have been killed from outside.
         3. Whatever else was in flight is suspected, and runs again, each alone, before anything else.
         """
         replica = self.workers.get(worker)
@@ -206,13 +207,15 @@ class Scheduler:
         flying = list(replica.flying.values())
         self._reset(replica)
         for flight in reversed(flying):
-            if flight.alone:  # 2
+            strikes = flight.strikes + (len(flying) == 1)
+            if strikes == 2:  # 2
                 crashed = RuntimeCrashed("computing this item killed the runtime twice")
                 if flight.ticket.settle(flight.index, Output(fault=crashed.fault())):
                     del self.tickets[flight.ticket.id]
                     self._do.finish(flight.ticket)
             else:  # 3
-                replica.suspects.appendleft((flight.ticket, flight.index))
+                suspect = Flight(flight.ticket, flight.index, suspected=True, strikes=strikes)
+                replica.suspects.appendleft(suspect)
         self._advance(replica, now)
         self._load_waiting(now)
 
@@ -308,7 +311,7 @@ class Scheduler:
             if not replica.flying:
                 self._send_suspect(replica, now)
             return
-        if any(flight.alone for flight in replica.flying.values()):
+        if any(flight.suspected for flight in replica.flying.values()):
             return
         decision = batching.next_window(replica.load(), now)
         if decision.wait_until is not None:
@@ -318,9 +321,9 @@ class Scheduler:
 
     def _send_suspect(self, replica: Replica, now: float) -> None:
         while replica.suspects and not replica.flying:
-            ticket, index = replica.suspects.popleft()
-            if self.tickets.get(ticket.id) is ticket:
-                self._transmit(replica, [Flight(ticket, index, alone=True)], 1, now)
+            suspect = replica.suspects.popleft()
+            if self.tickets.get(suspect.ticket.id) is suspect.ticket:
+                self._transmit(replica, [suspect], 1, now)
         if not replica.flying:
             self._feed(replica, now)
 
@@ -393,7 +396,8 @@ class Scheduler:
 
     def _refuse_all(self, replica: Replica, error: ShoalError) -> None:
         waiting = {ticket.id: ticket for ticket in replica.waiting}
-        waiting |= {ticket.id: ticket for ticket, _ in replica.suspects if self.tickets.get(ticket.id) is ticket}
+        suspected = [suspect.ticket for suspect in replica.suspects]
+        waiting |= {t.id: t for t in suspected if self.tickets.get(t.id) is t}
         replica.waiting.clear()
         replica.suspects.clear()
         replica.waiting_items = replica.waiting_bytes = 0
