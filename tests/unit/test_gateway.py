@@ -67,3 +67,22 @@ def test_the_envelope_holds_what_the_road_needs_and_nothing_of_the_body():
     assert (envelope.deadline, envelope.size_bytes, envelope.priority) == (1120.0, 77, "batch")
     with pytest.raises(InvalidInput, match="X-Shoal-Priority"):
         admission.envelope(target, "m", {b"x-shoal-priority": b"urgent"}, 1, SETTINGS, now=0.0)
+
+
+def test_a_path_that_dialects_share_is_the_one_whose_keys_the_body_has():
+    shared = routing.find("POST", "/rerank")
+    for body, dialect in (
+        (b'{"query": "q", "texts": ["a"]}', "tei"),
+        (b'{"query": "q", "documents": ["texts"]}', "cohere"),
+        (b'{"query": "q", "nested": {"texts": 1}}', "cohere"),
+        (b'{"query": "q"', "cohere"),
+        (b'["texts"]', "cohere"),
+        (b"", "cohere"),
+    ):
+        assert shared.of(body).dialect.name == dialect
+
+
+def test_a_path_of_one_dialect_is_its_own_whatever_the_body():
+    for path, dialect in (("/v1/rerank", "cohere"), ("/embed", "tei"), ("/v1/embeddings", "openai")):
+        target = routing.find("POST", path)
+        assert target.of(b'{"texts": [], "documents": []}').dialect.name == dialect

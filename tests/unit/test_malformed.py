@@ -1,7 +1,7 @@
 from collections import Counter
 
 import pytest
-from answering import EMBEDDER, RERANKER
+from answering import EVERY_KIND, RERANKER
 
 from shoal.dialects import all_dialects
 from shoal.protocol.envelope import Envelope
@@ -10,6 +10,7 @@ from shoal.tasks import task_named
 from shoal.testing.malformed import TEMPLATES, malformed
 
 SEEDS = 3000
+MODELS = {"encode": (EVERY_KIND,), "score": (RERANKER, EVERY_KIND), "predict": (RERANKER,)}
 ROUTES = [(dialect, route) for dialect in all_dialects().values() for route in dialect.routes]
 
 
@@ -28,7 +29,8 @@ def outcome(dialect, route, headers: dict[str, str], body: bytes) -> str:
     )
     try:
         request = dialect.decode(envelope, body)
-        task_named(route.task).split(request, EMBEDDER if route.task == "encode" else RERANKER)
+        for facts in MODELS.get(route.name, MODELS[route.task]):
+            task_named(route.task).split(request, facts)
     except ShoalError as error:
         reply = dialect.refuse(error)
         return error.code if 400 <= reply.status < 500 and len(reply.body) < 2000 else f"bad {reply}"

@@ -17,12 +17,17 @@ from shoal.protocol.facts import Facts
 
 
 class Route(msgspec.Struct, frozen=True):
-    """`path` is literal but for a last `{model}`, which may hold slashes. `task` names a file in tasks/."""
+    """`path` is literal but for a last `{model}`, which may hold slashes. `task` names a file in tasks/.
+
+    Where several routes share a method and a path, each but one has `keys`: a JSON body with any of them at its
+    top level is that route's, and every other body is the one's without.
+    """
 
     name: str
     method: str
     path: str
     task: str
+    keys: tuple[str, ...] = ()
 
 
 class Reply(msgspec.Struct, frozen=True):

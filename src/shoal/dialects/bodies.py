@@ -1,6 +1,7 @@
 """Bytes to checked structs, and the headers of an answer: what every dialect needs. Knows no route."""
 
 import re
+from collections.abc import Collection
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
@@ -32,11 +33,20 @@ class Peek(msgspec.Struct, frozen=True):
 
 
 _peek = msgspec.json.Decoder(Peek)
+_peek_keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def peek_model(body: bytes) -> str:
     """The top-level `model` of a JSON object, "" where it has none. Skips over all the rest."""
     return decode(_peek, body).model or ""
+
+
+def peek_keys(body: bytes) -> Collection[str]:
+    """The top-level keys of a JSON object; none of anything else. Skips over all the rest."""
+    try:
+        return decode(_peek_keys, body)
+    except InvalidInput:
+        return ()
 
 
 def decode(decoder: Decoder[T], body: bytes) -> T:

@@ -1,4 +1,4 @@
-"""The rerank API of Cohere (v1 and v2) and Jina: one body, one answer, three paths.
+"""The rerank API of Cohere (v1 and v2) and Jina: one body, one answer, three paths (/rerank shared with TEI).
 
 It has no place for an error on one document, so one bad document fails the request and is named.
 """
@@ -111,7 +111,7 @@ def _query(asked: Body) -> str:
 
 def _documents(asked: Body) -> list[Document]:
     if asked.documents is None and asked.texts is not ABSENT:
-        raise InvalidInput("this route takes `documents`; `texts` is TEI's rerank API, not served here yet")
+        raise InvalidInput("this API takes `documents`; `texts` is TEI's, which is at /rerank", param="documents")
     if not asked.documents:
         missing = "missing" if asked.documents is None else "empty"
         raise InvalidInput(f"documents is {missing}; give at least one", param="documents")

@@ -21,8 +21,8 @@ def error_fields(error: ShoalError) -> dict[str, Any]:
     return fields | error.detail | {"code": error.code, "message": error.message}
 
 
-def refusal(error: ShoalError, body: dict[str, Any]) -> Reply:
-    """`body` under the status and headers that every dialect gives `error`."""
+def refusal(error: ShoalError, body: dict[str, Any], *, status: int = 0) -> Reply:
+    """`body` under the headers that every dialect gives `error`, and its own status unless another is given."""
     headers = [
         ("content-type", JSON),
         ("x-sie-error-code", error.code),
@@ -30,7 +30,7 @@ def refusal(error: ShoalError, body: dict[str, Any]) -> Reply:
     ]
     if error.retry_after_s is not None:
         headers.append(("retry-after", str(max(1, math.ceil(error.retry_after_s)))))
-    return Reply(error.status, tuple(headers), _bytes(body))
+    return Reply(status or error.status, tuple(headers), _bytes(body))
 
 
 def for_anyone(error: ShoalError) -> Reply:

@@ -84,7 +84,10 @@ class Gateway:
         envelope: Envelope | None = None
         started = False
         try:
-            envelope, body = await self._admit(target, headers, receive)
+            received = time.time()
+            body = await self._take_in(headers, receive)
+            target = target.of(body)
+            envelope = self._admit(target, headers, body, received)
             inbox = await self._queue.publish(Job(envelope, body))
             async for chunk in answers(inbox, envelope.deadline, receive):
                 if not started:
@@ -112,10 +115,8 @@ class Gateway:
         await send_reply(send, reply)
         return reply.status
 
-    async def _admit(
-        self, target: routing.Target, headers: admission.Headers, receive: Receive
-    ) -> tuple[Envelope, bytes]:
-        """1. Key. 2. Room. 3. The body, within limits. 4. The model. 5. What it can do. 6. The envelope."""
+    async def _take_in(self, headers: admission.Headers, receive: Receive) -> bytes:
+        """The body. 1. Key. 2. Room. 3. Within limits."""
         settings = self._settings
         admission.check_key(headers, settings)  # 1
         if self._in_flight > settings.max_in_flight:  # 2
@@ -123,13 +124,15 @@ class Gateway:
                 ResourceExhausted, "the number of requests in flight", seen=self._in_flight,
                 limit=settings.max_in_flight, setting="--max-in-flight",
             )  # fmt: skip
-        now = time.time()
-        body = await read_body(receive, headers, settings)  # 3
+        return await read_body(receive, headers, settings)  # 3
+
+    def _admit(self, target: routing.Target, headers: admission.Headers, body: bytes, received: float) -> Envelope:
+        """4. The model. 5. What it can do. 6. The envelope."""
         model = self._resolve(target, body)  # 4
         if target.route.task not in model.facts.tasks:  # 5
             can = ", ".join(model.facts.tasks)
             raise InvalidInput(f"{model.name} cannot {target.route.task}; it can {can}", param="model")
-        return admission.envelope(target, model.name, headers, len(body), settings, now), body  # 6
+        return admission.envelope(target, model.name, headers, len(body), self._settings, received)  # 6
 
     def _resolve(self, target: routing.Target, body: bytes) -> Model:
         name = target.model or target.dialect.peek(target.route.name, body)

@@ -48,13 +48,45 @@ _RERANK = {
     "raw_scores": False,
 }
 
+_MAXSIM = {
+    "query": {"multivector": [[1.0, 0.5]]},
+    "items": [{"id": "a", "multivector": [[1.0, -0.5], [0.25, 2.0]]}, {"text": "second text"}],
+}
+_TEI = {
+    "inputs": ["first text", "second text"],
+    "truncate": True,
+    "truncation_direction": "Right",
+    "normalize": True,
+    "dimensions": 4,
+}
+_TEI_PLAIN = {"inputs": ["first text", "second text"], "truncate": True, "truncation_direction": "Left"}
+_SIMILARITY = {
+    "inputs": {"source_sentence": "first text", "sentences": ["second text", "third text"]},
+    "parameters": {"truncate": True, "prompt_name": None},
+}
+_PREDICT = {"inputs": [["what is it", "first text"], ["second", "text"]], "truncate": True, "raw_scores": False}
+_TEXTS = {
+    "query": "what is it",
+    "texts": ["first text", "second text"],
+    "raw_scores": False,
+    "return_text": True,
+    "truncate": True,
+}
+
 TEMPLATES: dict[str, tuple[dict[str, Any], ...]] = {
     "encode": (_ENCODE,),
-    "score": (_SCORE,),
+    "score": (_SCORE, _SCORE, _MAXSIM),
     "embeddings": (_EMBEDDINGS, _TOKENS),
     "rerank_v1": (_RERANK,),
     "rerank_v2": (_RERANK,),
     "rerank": (_RERANK,),
+    "embed": (_TEI, _TEI | {"inputs": "a text"}),
+    "embed_root": (_TEI,),
+    "embed_all": (_TEI_PLAIN,),
+    "embed_sparse": (_TEI_PLAIN,),
+    "similarity": (_SIMILARITY,),
+    "predict": (_PREDICT, _PREDICT | {"inputs": ["what is it", "first text"]}),
+    "rerank_tei": (_TEXTS,),
 }
 """By route name: the valid requests that are spoilt."""
 

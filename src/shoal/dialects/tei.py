@@ -1,0 +1,143 @@
+"""Text Embeddings Inference's API: /embed, /embed_all, /embed_sparse, /predict, /rerank, /similarity, and /.
+
+A body that names no model, as TEI's clients send it, is for the task's default; `model` is ours. The API has no
+place for an error on one input, so one bad input fails the request and is named.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from shoal.dialects import Reply, Route, Timing
+from shoal.dialects.arrays import plain_list
+from shoal.dialects.bodies import JSON, answer_headers, json_only, peek_model
+from shoal.dialects.refusals import at, refusal
+from shoal.dialects.tei_bodies import Embed, Predict, Rerank, request_of
+from shoal.protocol import errors
+from shoal.protocol.envelope import Envelope
+from shoal.protocol.errors import ShoalError
+from shoal.protocol.facts import Facts
+from shoal.tasks.encode import EncodeRequest, EncodeResponse, Vector
+from shoal.tasks.score import Score, ScoreRequest, ScoreResponse
+
+_encoder = msgspec.json.Encoder()
+
+
+class Tei:
+    name = "tei"
+    routes = (
+        Route("embed", "POST", "/embed", "encode"),
+        Route("embed_root", "POST", "/", "encode"),
+        Route("embed_all", "POST", "/embed_all", "encode"),
+        Route("embed_sparse", "POST", "/embed_sparse", "encode"),
+        Route("similarity", "POST", "/similarity", "encode"),
+        Route("predict", "POST", "/predict", "score"),
+        Route("rerank_tei", "POST", "/rerank", "score", keys=("texts",)),
+    )
+
+    def peek(self, route: str, body: bytes) -> str:
+        return peek_model(body)
+
+    def decode(self, envelope: Envelope, body: bytes) -> EncodeRequest | ScoreRequest:
+        json_only(envelope.content_type)
+        return request_of(envelope.route, body)
+
+    def encode(
+        self,
+        envelope: Envelope,
+        request: EncodeRequest | ScoreRequest,
+        response: EncodeResponse | ScoreResponse,
+        facts: Facts,
+        timing: Timing,
+    ) -> Reply:
+        results = response.vectors if isinstance(response, EncodeResponse) else response.scores
+        for index, fault in enumerate([result.fault for result in results]):
+            if fault is not None:
+                return self.refuse(at(fault, _place(request, index)))
+        answer: Any
+        if isinstance(response, EncodeResponse):
+            answer = _ENCODED.get(envelope.route, _dense)(response.vectors)
+        elif isinstance(request, Predict):
+            answer = [_labelled(score, facts) for score in response.scores]
+            answer = answer[0] if request.alone else answer
+        else:
+            assert isinstance(request, Rerank), "the routes for scores are these two"
+            answer = [_rank(score, request) for score in response.ranked()]
+        headers = answer_headers(envelope, timing, response.truncated, JSON)
+        headers.append(("x-compute-tokens", str(response.tokens)))
+        return Reply(200, tuple(headers), _encoder.encode(answer))
+
+    def refuse(self, error: ShoalError, *, accept: str = "") -> Reply:
+        other = error.status, "Backend" if error.status >= 500 else "Validation"
+        status, kind = next((to for cause, to in _ERRORS if isinstance(error, cause)), other)
+        return refusal(error, {"error": error.message, "error_type": kind, "code": error.code}, status=status)
+
+
+_ERRORS: tuple[tuple[type[ShoalError], tuple[int, str]], ...] = (
+    (errors.EmptyInput, (400, "Empty")),
+    (errors.InvalidInput, (413, "Validation")),
+    (errors.InputTooLong, (413, "Validation")),
+    (errors.PayloadTooLarge, (413, "Validation")),
+    (errors.InferenceError, (424, "Backend")),
+    (errors.ModelLoadFailed, (424, "Backend")),
+    (errors.RateLimited, (429, "Overloaded")),
+    (errors.QueueFull, (429, "Overloaded")),
+    (errors.ResourceExhausted, (429, "Overloaded")),
+    (errors.ModelLoading, (503, "Unhealthy")),
+    (errors.ShuttingDown, (503, "Unhealthy")),
+)
+"""Status and `error_type` of TEI for ours, the first that fits; any other keeps its own status."""
+
+
+def _place(request: EncodeRequest | ScoreRequest, index: int) -> str:
+    """What the input with this index is called in the body."""
+    if isinstance(request, Rerank):
+        return f"texts[{index}]"
+    if isinstance(request, Embed | Predict):
+        return "inputs" if request.alone else f"inputs[{index}]"
+    return f"inputs.sentences[{index - 1}]" if index else "inputs.source_sentence"
+
+
+def _dense(vectors: list[Vector]) -> list[Any]:
+    return [vector.dense.tolist() for vector in vectors if vector.dense is not None]
+
+
+def _every_token(vectors: list[Vector]) -> list[Any]:
+    return [vector.multivector.tolist() for vector in vectors if vector.multivector is not None]
+
+
+def _sparse(vectors: list[Vector]) -> list[Any]:
+    found = [vector.sparse for vector in vectors if vector.sparse is not None]
+    return [
+        [{"index": index, "value": value} for index, value in zip(*map(plain_list, each), strict=True)]
+        for each in ((sparse.indices, sparse.values) for sparse in found)
+    ]
+
+
+def _compared(vectors: list[Vector]) -> list[float]:
+    """The cosine of the first with each of the others; all have length 1."""
+    source, *others = [vector.dense for vector in vectors if vector.dense is not None]
+    return [float(source @ other) for other in others]
+
+
+_ENCODED: dict[str, Callable[[list[Vector]], list[Any]]] = {
+    "embed_all": _every_token,
+    "embed_sparse": _sparse,
+    "similarity": _compared,
+}
+
+
+def _labelled(score: Score, facts: Facts) -> list[dict[str, Any]]:
+    """Every label with its score, best first; the only one of a model that names none is LABEL_0."""
+    names = facts.labels or ("LABEL_0",)
+    found = [{"label": name, "score": value} for name, value in zip(names, score.labels, strict=True)]
+    return sorted(found, key=lambda entry: -entry["score"])
+
+
+def _rank(score: Score, request: Rerank) -> dict[str, Any]:
+    found: dict[str, Any] = {"index": score.index, "score": score.score}
+    return found | {"text": request.documents[score.index].text} if request.return_text else found
+
+
+DIALECT = Tei()
