@@ -30,7 +30,7 @@ def describe(folder, facts):
         ({"model_type": "roberta"}, "roberta"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
         ({"is_decoder": True}, "bert"),
-        ({"hidden_act": "silu"}, "silu"),
+        ({"hidden_act": "mish"}, "mish"),
         ({"num_attention_heads": 5}, "5 heads"),
         ({"num_hidden_layers": 3}, "encoder.layer.2"),
         ({"hidden_size": 16}, "embeddings"),
@@ -73,7 +73,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model_has_rows_fails_the_load(enc
         family_named("bert").open_reader(folder, facts)
 
 
-@pytest.mark.parametrize("name", ["roberta", "weights", "..protocol", ""])
+@pytest.mark.parametrize("name", ["abacus", "weights", "layers", "..protocol", ""])
 def test_a_family_that_is_not_in_the_folder_is_an_error(name):
     with pytest.raises(InvalidInput):
         family_named(name)

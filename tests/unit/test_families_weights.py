@@ -1,6 +1,7 @@
 """Reading checkpoints: names, dtypes, and files that are not what they say."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -28,11 +29,22 @@ def test_weights_come_back_as_they_were_written(tmp_path):
     assert np.array_equal(found, 2 * values)
 
 
-def test_a_prefix_and_the_old_names_of_norms_make_no_difference(tmp_path):
+@pytest.mark.parametrize(
+    ("prefix", "kind"), [("", "word"), ("bert.", "word"), ("any.thing.", "word"), ("m.", "tok")]
+)
+def test_what_stands_before_the_words_table_and_the_old_names_of_norms_make_no_difference(tmp_path, prefix, kind):
     ones = np.ones(3, np.float32)
-    found = checkpoint(tmp_path, {"bert.encoder.LayerNorm.gamma": ones, "bert.encoder.LayerNorm.beta": 2 * ones})
+    weights = {
+        f"{prefix}embeddings.{kind}_embeddings.weight": np.ones((5, 3), np.float32),
+        f"{prefix}encoder.LayerNorm.gamma": ones,
+        f"{prefix}encoder.LayerNorm.beta": 2 * ones,
+        "classifier.weight": 3 * ones,
+    }
+    found = checkpoint(tmp_path, weights)
     assert np.array_equal(found.weight("encoder.LayerNorm.weight", 3), ones)
     assert np.array_equal(found.weight("encoder.LayerNorm.bias", 3), 2 * ones)
+    assert np.array_equal(found.weight("classifier.weight", 3), 3 * ones)
+    assert found.weight(f"embeddings.{kind}_embeddings.weight", 5, 3).shape == (5, 3)
 
 
 def test_half_precision_weights_are_read_as_fp32(tmp_path):
@@ -47,6 +59,77 @@ def test_bfloat16_weights_are_read_as_fp32(tmp_path):
     bits = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
     write_raw(tmp_path, {"w": {"dtype": "BF16", "shape": [3], "data_offsets": [0, 6]}}, bits)
     assert np.array_equal(Checkpoint(tmp_path).weight("w", 3), values)
+
+
+@pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
+def test_rows_of_a_table_are_looked_up_in_its_file_and_come_as_fp32(tmp_path, dtype):
+    values = np.array([[1.5, -2.0], [0.15625, 3.0], [-1.0, 0.5]], np.float32)
+    bits = {
+        "F32": values.tobytes(),
+        "F16": values.astype(np.float16).tobytes(),
+        "BF16": (values.view(np.uint32) >> 16).astype("<u2").tobytes(),
+    }[dtype]
+    write_raw(tmp_path, {"w": {"dtype": dtype, "shape": [3, 2], "data_offsets": [0, len(bits)]}}, bits)
+    table = Checkpoint(tmp_path).table("w", -1, 2)
+    assert table.shape == (3, 2)
+    found = table.take(np.array([2, 0, 2]))
+    assert found.dtype == np.float32
+    assert np.array_equal(found, values[[2, 0, 2]])
+
+
+def test_looking_up_rows_of_a_large_half_precision_table_takes_no_memory_for_the_others(tmp_path):
+    save_file({"w": np.zeros((100_000, 64), np.float16)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    tracemalloc.start()
+    try:
+        rows = Checkpoint(tmp_path).table("w", 100_000, 64).take(np.arange(100))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert rows.shape == (100, 64)
+    assert peak < 1_000_000
+
+
+def write_shards(folder, places: object, **files: dict[str, np.ndarray]) -> None:
+    for name, weights in files.items():
+        save_file(weights, folder / f"{name}.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    (folder / "config.json").write_text("{}")
+
+
+def test_weights_in_shards_are_read_as_if_they_were_in_one_file(tmp_path):
+    ones = np.ones((2, 3), np.float32)
+    first, second = "model-00001-of-00002", "model-00002-of-00002"
+    words, norm = "bert.embeddings.word_embeddings.weight", "bert.encoder.LayerNorm.gamma"
+    files = {first: {words: ones}, second: {norm: 2 * ones[0]}}
+    write_shards(tmp_path, {words: f"{first}.safetensors", norm: f"{second}.safetensors"}, **files)
+    found = Checkpoint(tmp_path)
+    assert np.array_equal(found.table("embeddings.word_embeddings.weight", 2, 3).take(np.array([1])), ones[:1])
+    assert np.array_equal(found.weight("encoder.LayerNorm.weight", 3), 2 * ones[0])
+
+
+def test_one_file_wins_over_an_index_left_beside_it(tmp_path):
+    write_shards(tmp_path, {"w": "gone.safetensors"}, model={"w": np.ones(3, np.float32)})
+    assert np.array_equal(Checkpoint(tmp_path).weight("w", 3), np.ones(3))
+
+
+@pytest.mark.parametrize(
+    "places",
+    [{}, [], None, {"w": "../secret.safetensors"}, {"w": "/secret.safetensors"}, {"w": "w.bin"}, {"w": []}],
+)
+def test_an_index_that_names_no_files_of_the_folder_fails_the_load(tmp_path, places):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    save_file({"w": np.ones(3, np.float32)}, tmp_path / "secret.safetensors")
+    write_shards(folder, places)
+    with pytest.raises(ModelLoadFailed, match=r"index\.json"):
+        Checkpoint(folder)
+
+
+def test_a_shard_that_is_missing_fails_the_load_by_name(tmp_path):
+    write_shards(tmp_path, {"w": "model-00001-of-00001.safetensors"})
+    with pytest.raises(ModelLoadFailed, match="model-00001-of-00001"):
+        Checkpoint(tmp_path)
 
 
 def test_writing_into_a_weight_leaves_the_file_alone(tmp_path):
@@ -69,6 +152,8 @@ def test_a_missing_weight_or_another_shape_fails_the_load_by_name(tmp_path):
 def test_a_setting_that_config_does_not_say_fails_the_load_by_name(tmp_path):
     found = checkpoint(tmp_path, {"w": np.zeros(3, np.float32)})
     assert found.setting("hidden_size") == 4
+    assert found.setting("layer_norm_eps", 1e-12) == 1e-12
+    found.config["layer_norm_eps"] = None
     assert found.setting("layer_norm_eps", 1e-12) == 1e-12
     with pytest.raises(ModelLoadFailed, match="num_hidden_layers"):
         found.setting("num_hidden_layers")

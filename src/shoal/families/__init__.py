@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from shoal.families.weights import Checkpoint
+from shoal.families.weights import Checkpoint, Table
 from shoal.protocol.errors import InvalidInput, ModelLoadFailed, ShoalError
 from shoal.protocol.facts import Facts
 from shoal.protocol.items import Item
@@ -27,7 +27,7 @@ class Prepared(msgspec.Struct, frozen=True):
     """An item ready to compute: token ids and segment ids [tokens], and the item it came from.
 
     No token looks at the last `unseen` ones, and no pooling counts them. `kept` are the places of the tokens
-    that give a vector of their own; None for all. No ids at all: the item needs no network.
+    that give a vector of their own; None for all.
     """
 
     item: Item
@@ -47,9 +47,8 @@ class Ops(Protocol):
     another with no padding between them; only `attention` and `pool` know where each text ends.
     """
 
-    @property
-    def ids(self) -> Node:
-        """[tokens], good for `rows` alone: engines look the vocabulary's rows up outside their graph."""
+    def words(self, table: Table) -> Node:
+        """The rows of the texts' token ids: [tokens, width]. Engines look them up outside their graph."""
         ...
 
     @property
@@ -78,7 +77,7 @@ class Ops(Protocol):
         """Side by side: [n, a], [n, b], … → [n, a + b + …]."""
         ...
 
-    def norm(self, x: Node, weight: Array, bias: Array, eps: float) -> Node:
+    def norm(self, x: Node, weight: Array, bias: Array | None, eps: float) -> Node:
         """Layer norm over the last axis."""
         ...
 
@@ -96,8 +95,27 @@ class Ops(Protocol):
         """log(1 + x) of numbers that are not below 0."""
         ...
 
-    def attention(self, qkv: Node, heads: int) -> Node:
-        """Every token of a text looks at all of that text: [tokens, 3 * width] → [tokens, width].
+    def rotated(self, qkv: Node, heads: int, cos: Node, sin: Node) -> Node:
+        """Queries and keys turned by their places, [tokens, 3 * width] → the same (arXiv:2104.09864).
+
+        cos and sin [tokens, width / heads / 2]: number i of a head turns together with the one half a head on.
+        """
+        ...
+
+    def within(self, reach: int) -> Node:
+        """For `attention`: a token looks only at those at most `reach` places away."""
+        ...
+
+    def relative(self, table: Array) -> Node:
+        """For `attention`: added to the scores by how far a key is from its query (arXiv:1803.02155).
+
+        table [2 * reach + 1, heads], its middle for distance 0, its last row for `reach` places on and more.
+        """
+        ...
+
+    def attention(self, qkv: Node, heads: int, look: Node | None = None) -> Node:
+        """Every token of a text looks at all of that text, or as `within` or `relative` say:
+        [tokens, 3 * width] → [tokens, width].
 
         `qkv` holds queries, keys and values side by side; the scale is 1 / √(width / heads).
         """

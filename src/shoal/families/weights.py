@@ -1,10 +1,13 @@
-"""A checkpoint's config and weights, mapped from `model.safetensors` without copying. Names are made the same
-for all: no `bert.` before them, and norms say weight and bias where old files say gamma and beta.
+"""A checkpoint's config and weights, mapped from `model.safetensors` or its shards without copying.
+
+Names are made the same for all: nothing before `embeddings.` (no `bert.`, `roberta.`, `model.`), and norms say
+weight and bias where old files say gamma and beta.
 """
 
 import json
 import math
 import mmap
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,22 @@ from shoal.protocol.tensors import Array
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
 """numpy has no bfloat16: its bits travel as u2, which no other kind here uses."""
 _MAX_HEADER_BYTES = 100_000_000
+_WORDS = re.compile(r"(.*?)embeddings\.(word|tok)_embeddings\.weight")
+_SHARD = re.compile(r"[\w.-]+\.safetensors")
+
+
+class Table:
+    """Rows looked up in the mapped file, in whatever dtype they have there: a vocabulary of 250,000 entries is
+    never held in memory as a whole."""
+
+    def __init__(self, stored: Array) -> None:
+        """`stored` [n, width] as it is in the file."""
+        self._stored = stored
+        self.shape: tuple[int, int] = stored.shape
+
+    def take(self, index: Array) -> Array:
+        """index [tokens] → a new array [tokens, width], fp32."""
+        return _as_fp32(self._stored.take(index, axis=0))
 
 
 class Checkpoint:
@@ -24,13 +43,31 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self.config = read_json(folder / "config.json")
-        self._arrays = {_plain(name): array for name, array in _map_tensors(folder / "model.safetensors")}
+        found = {name: array for path in _files(folder) for name, array in _map_tensors(path)}
+        words = next((match for name in found if (match := _WORDS.fullmatch(name))), None)
+        prefix = words[1] if words else ""
+        self._arrays = {_plain(name.removeprefix(prefix)): array for name, array in found.items()}
 
     def __contains__(self, name: str) -> bool:
         return name in self._arrays
 
     def weight(self, name: str, *shape: int) -> Array:
         """The weight `name` as fp32. It has to have this shape, where -1 stands for any length."""
+        return _as_fp32(self._stored(name, shape))
+
+    def table(self, name: str, rows: int, width: int) -> Table:
+        """The weight `name`, left in its file. It has to have this shape, where -1 stands for any length."""
+        return Table(self._stored(name, (rows, width)))
+
+    def setting(self, name: str, default: Any = None) -> Any:
+        """A value of config.json, or `default` where it says nothing."""
+        value = self.config.get(name)
+        value = default if value is None else value
+        if value is None:
+            raise ModelLoadFailed(f"config.json does not say {name!r}")
+        return value
+
+    def _stored(self, name: str, shape: tuple[int, ...]) -> Array:
         if name not in self._arrays:
             raise ModelLoadFailed(f"the checkpoint has no weight named {name!r}")
         found = self._arrays[name]
@@ -39,14 +76,7 @@ class Checkpoint:
         )
         if not fits:
             raise ModelLoadFailed(f"weight {name!r} has the shape {found.shape}, not {shape}")
-        return _as_fp32(found)
-
-    def setting(self, name: str, default: Any = None) -> Any:
-        """A value of config.json, or `default` where it says nothing."""
-        value = self.config.get(name, default)
-        if value is None:
-            raise ModelLoadFailed(f"config.json does not say {name!r}")
-        return value
+        return found
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -60,8 +90,19 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def _files(folder: Path) -> list[Path]:
+    """`model.safetensors`, or the shards that its index names; those stand beside it and nowhere else."""
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").is_file() or not index.is_file():
+        return [folder / "model.safetensors"]
+    places = read_json(index).get("weight_map")
+    names = list(places.values()) if isinstance(places, dict) else []
+    if not names or not all(isinstance(name, str) and _SHARD.fullmatch(name) for name in names):
+        raise ModelLoadFailed(f"{index.name} does not name the files of a checkpoint in this folder")
+    return [folder / name for name in sorted(set(names))]
+
+
 def _plain(name: str) -> str:
-    name = name.removeprefix("bert.")
     if name.endswith(".gamma"):
         return name.removesuffix("gamma") + "weight"
     if name.endswith(".beta"):

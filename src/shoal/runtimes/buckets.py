@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from shoal.families import Prepared
+from shoal.families.weights import Table
 from shoal.protocol.tensors import Array
 
 _TOKENS = 32
@@ -46,9 +47,9 @@ class Packed(msgspec.Struct, frozen=True):
         numbered: Array = self.mask * np.arange(1, self.mask.shape[1] + 1, dtype=np.float32)
         return numbered
 
-    def feed(self, names: Iterable[str], tables: Mapping[str, Array]) -> list[Array]:
+    def feed(self, names: Iterable[str], tables: Mapping[str, Table]) -> list[Array]:
         """The inputs that a graph asks for: rows of `tables` for the token ids, fields of ours for the rest."""
-        return [tables[n].take(self.ids, axis=0) if n in tables else getattr(self, n) for n in names]
+        return [tables[n].take(self.ids) if n in tables else getattr(self, n) for n in names]
 
 
 def pack(batch: Sequence[Prepared]) -> Packed:

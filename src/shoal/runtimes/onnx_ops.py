@@ -11,6 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from shoal.families import Node, Over
+from shoal.families.weights import Table
 from shoal.protocol.tensors import Array
 
 _OPSET = 20  # the first with Gelu
@@ -20,11 +21,9 @@ _IR_VERSION = 9
 class OnnxOps:
     """A node is the name of its output. `inputs` and `tables` fill as the network asks (see Packed.feed)."""
 
-    ids: Node = "ids"
-
     def __init__(self) -> None:
         self.inputs: dict[str, Node] = {}
-        self.tables: dict[str, Array] = {}
+        self.tables: dict[str, Table] = {}
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
         self._widths: dict[str, int] = {}
@@ -47,11 +46,12 @@ class OnnxOps:
     def segments(self) -> Node:
         return self._input("segments", 1)
 
+    def words(self, table: Table) -> Node:
+        name = f"words{len(self.tables)}"
+        self.tables[name] = table
+        return self._input(name, 2, TensorProto.FLOAT)
+
     def rows(self, table: Array, index: Node) -> Node:
-        if index == self.ids:
-            name = f"rows{len(self.tables)}"
-            self.tables[name] = table
-            return self._input(name, 2, TensorProto.FLOAT)
         return self._node("Gather", self._constant(table), index)
 
     def linear(self, x: Node, weight: Array, bias: Array | None) -> Node:
@@ -69,10 +69,9 @@ class OnnxOps:
     def concat(self, parts: Sequence[Node]) -> Node:
         return self._node("Concat", *parts, axis=-1)
 
-    def norm(self, x: Node, weight: Array, bias: Array, eps: float) -> Node:
-        return self._node(
-            "LayerNormalization", x, self._constant(weight), self._constant(bias), axis=-1, epsilon=eps
-        )
+    def norm(self, x: Node, weight: Array, bias: Array | None, eps: float) -> Node:
+        parts = [self._constant(part) for part in (weight, bias) if part is not None]
+        return self._node("LayerNormalization", x, *parts, axis=-1, epsilon=eps)
 
     def gelu(self, x: Node, *, tanh: bool) -> Node:
         return self._node("Gelu", x, approximate="tanh" if tanh else "none")
@@ -89,7 +88,32 @@ class OnnxOps:
     def log1p(self, x: Node) -> Node:
         return self._node("Log", self.add(x, self._constant(np.array(1, np.float32))))
 
-    def attention(self, qkv: Node, heads: int) -> Node:
+    def rotated(self, qkv: Node, heads: int, cos: Node, sin: Node) -> Node:
+        width = self._widths[qkv]
+        apart = self._node("Reshape", qkv, self._integers(0, 3 * heads, width // heads // 3))
+        turning, values = self._split(apart, 1, 2 * heads, heads)
+        a, b = self._split(turning, 2, *[width // heads // 6] * 2)
+        cos, sin = (self._node("Unsqueeze", x, self._integers(1)) for x in (cos, sin))
+        first = self._node("Sub", self.multiply(a, cos), self.multiply(b, sin))
+        second = self.add(self.multiply(b, cos), self.multiply(a, sin))
+        turned = self._node("Concat", self._node("Concat", first, second, axis=2), values, axis=1)
+        y = self._node("Reshape", turned, self._integers(0, width))
+        self._widths[y] = width
+        return y
+
+    def within(self, reach: int) -> Node:
+        near = self._node("LessOrEqual", self._node("Abs", self._distances), self._integer(reach))
+        zero, least = self._constant(np.array(0, np.float32)), self._constant(np.array(np.finfo(np.float32).min))
+        return self._node("Where", self._node("And", self._is_key, near), zero, least)
+
+    def relative(self, table: Array) -> Node:
+        reach = len(table) // 2
+        clipped = self._node("Clip", self._distances, self._integer(-reach), self._integer(reach))
+        index = self.add(clipped, self._integer(reach))
+        bias = self._node("Transpose", self._node("Gather", self._constant(table), index), perm=[2, 0, 1])
+        return self._node("Where", self._is_key, bias, self._constant(np.array(np.finfo(np.float32).min)))
+
+    def attention(self, qkv: Node, heads: int, look: Node | None = None) -> Node:
         depth = self._widths[qkv] // 3 // heads
         padded = self._node("Reshape", self._laid_out(qkv), self._integers(0, 0, 3, heads, depth))
         q, k, v = (
@@ -97,7 +121,7 @@ class OnnxOps:
             for i, last in enumerate(([1, 4], [4, 1], [1, 4]))
         )
         q = self._node("Mul", q, self._constant(np.array(depth**-0.5, np.float32)))
-        seen = self._node("Softmax", self.add(self._node("MatMul", q, k), self._bias), axis=-1)
+        seen = self._node("Softmax", self.add(self._node("MatMul", q, k), look or self._bias), axis=-1)
         mixed = self._node("Transpose", self._node("MatMul", seen, v), perm=[0, 2, 1, 3])
         return self._node("Gather", self._node("Flatten", mixed, axis=2), self._scatter)
 
@@ -134,6 +158,19 @@ class OnnxOps:
         return self._node("Unsqueeze", bias, self._integers(1, 2))
 
     @functools.cached_property
+    def _is_key(self) -> Node:
+        """[texts, 1, 1, length] boolean: which keys may be looked at."""
+        return self._node("Cast", self._node("Unsqueeze", self._mask, self._integers(1, 2)), to=TensorProto.BOOL)
+
+    @functools.cached_property
+    def _distances(self) -> Node:
+        """[length, length] int64: how many places key j stands after query i."""
+        length = self._node("Gather", self._node("Shape", self._gather), self._integer(1))
+        places = self._node("Range", self._integer(0), length, self._integer(1))
+        across, down = (self._node("Unsqueeze", places, self._integers(axis)) for axis in (0, 1))
+        return self._node("Sub", across, down)
+
+    @functools.cached_property
     def _gather(self) -> Node:
         return self._input("gather", 2)
 
@@ -165,6 +202,11 @@ class OnnxOps:
         name = f"{kind}{len(self._nodes)}"
         self._nodes.append(helper.make_node(kind, inputs, [name], **attributes))
         return name
+
+    def _split(self, x: Node, axis: int, *sizes: int) -> list[Node]:
+        names = [f"Split{len(self._nodes)}_{i}" for i in range(len(sizes))]
+        self._nodes.append(helper.make_node("Split", [x, self._integers(*sizes)], names, axis=axis))
+        return names
 
     def _constant(self, array: Array) -> Node:
         name = f"constant{len(self._constants)}"

@@ -10,7 +10,11 @@ import openvino as ov
 import openvino.opset13 as op
 
 from shoal.families import Node, Over
+from shoal.families.weights import Table
 from shoal.protocol.tensors import Array
+
+_LEAST = np.array(-3.3895314e38, np.float32)
+"""bf16's least number: fp32's own would be infinite there."""
 
 
 class OpenVinoOps:
@@ -19,12 +23,10 @@ class OpenVinoOps:
 
     def __init__(self) -> None:
         self.inputs: dict[str, Node] = {}
-        self.tables: dict[str, Array] = {}
+        self.tables: dict[str, Table] = {}
 
     def model(self, outputs: Sequence[Node]) -> ov.Model:
         return ov.Model(list(outputs), list(self.inputs.values()), "encoder")
-
-    ids: Node = "ids"
 
     @functools.cached_property
     def positions(self) -> Node:
@@ -34,11 +36,12 @@ class OpenVinoOps:
     def segments(self) -> Node:
         return self._input("segments", [-1])
 
+    def words(self, table: Table) -> Node:
+        name = f"words{len(self.tables)}"
+        self.tables[name] = table
+        return self._input(name, [-1, table.shape[1]], np.float32)
+
     def rows(self, table: Array, index: Node) -> Node:
-        if index is self.ids:
-            name = f"rows{len(self.tables)}"
-            self.tables[name] = table
-            return self._input(name, [-1, table.shape[1]], np.float32)
         return op.gather(_constant(table), index, 0)
 
     def linear(self, x: Node, weight: Array, bias: Array | None) -> Node:
@@ -54,9 +57,9 @@ class OpenVinoOps:
     def concat(self, parts: Sequence[Node]) -> Node:
         return op.concat(list(parts), -1)
 
-    def norm(self, x: Node, weight: Array, bias: Array, eps: float) -> Node:
-        centred = op.mvn(x, [-1], True, eps, "inside_sqrt")
-        return op.add(op.multiply(centred, _constant(weight)), _constant(bias))
+    def norm(self, x: Node, weight: Array, bias: Array | None, eps: float) -> Node:
+        y = op.multiply(op.mvn(x, [-1], True, eps, "inside_sqrt"), _constant(weight))
+        return y if bias is None else op.add(y, _constant(bias))
 
     def gelu(self, x: Node, *, tanh: bool) -> Node:
         return op.gelu(x, "tanh" if tanh else "erf")
@@ -73,12 +76,35 @@ class OpenVinoOps:
     def log1p(self, x: Node) -> Node:
         return op.log(op.add(x, _constant(np.array(1, np.float32))))
 
-    def attention(self, qkv: Node, heads: int) -> Node:
+    def rotated(self, qkv: Node, heads: int, cos: Node, sin: Node) -> Node:
+        width = qkv.get_output_partial_shape(0)[1].get_length()
+        apart = op.reshape(qkv, [0, 3 * heads, width // heads // 3], True)
+        turning, values = op.variadic_split(apart, 1, [2 * heads, heads]).outputs()
+        a, b = op.split(turning, 2, 2).outputs()
+        cos, sin = op.unsqueeze(cos, [1]), op.unsqueeze(sin, [1])
+        first = op.subtract(op.multiply(a, cos), op.multiply(b, sin))
+        second = op.add(op.multiply(b, cos), op.multiply(a, sin))
+        turned = op.concat([op.concat([first, second], 2), values], 1)
+        return op.reshape(turned, [0, width], True)
+
+    def within(self, reach: int) -> Node:
+        near = op.less_equal(op.abs(self._distances), _constant(np.array(reach, np.int32)))
+        seen = op.logical_and(op.unsqueeze(self._is_token, [1, 2]), near)
+        return op.select(seen, _constant(np.array(0, np.float32)), _constant(_LEAST))
+
+    def relative(self, table: Array) -> Node:
+        reach = len(table) // 2
+        index = op.add(op.clamp(self._distances, -reach, reach), _constant(np.array(reach, np.int32)))
+        bias = op.transpose(op.gather(_constant(table), index, 0), [2, 0, 1])
+        return op.select(op.unsqueeze(self._is_token, [1, 2]), bias, _constant(_LEAST))
+
+    def attention(self, qkv: Node, heads: int, look: Node | None = None) -> Node:
+        look = op.unsqueeze(self._is_token, [1, 2]) if look is None else look
         width = qkv.get_output_partial_shape(0)[1].get_length() // 3
         padded = op.reshape(self._laid_out(qkv), [0, 0, 3, heads, width // heads], True)
         apart = op.split(op.transpose(padded, [2, 0, 3, 1, 4]), 0, 3)
         q, k, v = (op.squeeze(part, [0]) for part in apart.outputs())
-        seen = op.scaled_dot_product_attention(q, k, v, op.unsqueeze(self._is_token, [1, 2]))
+        seen = op.scaled_dot_product_attention(q, k, v, look)
         return op.gather(op.reshape(op.transpose(seen, [0, 2, 1, 3]), [-1, width], False), self._scatter, 0)
 
     def pool(self, x: Node, over: Over) -> Node:
@@ -103,6 +129,13 @@ class OpenVinoOps:
     def _is_token(self) -> Node:
         """[texts, length]. A boolean, so that no dtype's minimum matters."""
         return op.convert(self._mask, "boolean")
+
+    @functools.cached_property
+    def _distances(self) -> Node:
+        """[length, length] int32: how many places key j stands after query i."""
+        length = op.squeeze(op.gather(op.shape_of(self._gather, "i32"), [1], 0), [0])
+        places = op.range(0, length, 1, "i32")
+        return op.subtract(op.unsqueeze(places, [0]), op.unsqueeze(places, [1]))
 
     @functools.cached_property
     def _gather(self) -> Node:

@@ -82,13 +82,17 @@ def write_bert(
     _write_json(folder / "config.json", settings | config)
 
 
-def tiny_tokenizer() -> Tokenizer:
-    """WordPiece over a few words, the letters and digits; truncation and padding set, as published files have."""
+def tiny_tokenizer(*, pad: int = 0) -> Tokenizer:
+    """WordPiece over a few words, the letters and digits; truncation and padding set, as published files have.
+
+    `pad` is the id of [PAD]: 0 as in BERT's, 1 as in RoBERTa's.
+    """
+    special = [*_SPECIAL[1 : pad + 1], _SPECIAL[0], *_SPECIAL[pad + 1 :]]
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
-    pieces = [*_SPECIAL, *_WORDS.split(), *letters, *(f"##{letter}" for letter in letters), *".,;:!?'()-鱼群"]
+    pieces = [*special, *_WORDS.split(), *letters, *(f"##{letter}" for letter in letters), *".,;:!?'()-鱼群"]
     vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
-    tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=_SPECIAL[1], max_input_chars_per_word=100))
-    tokenizer.add_special_tokens(_SPECIAL)
+    tokenizer = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.add_special_tokens(special)
     tokenizer.normalizer = BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = BertPreTokenizer()
     markers = [(marker, vocabulary[marker]) for marker in ("[CLS]", "[SEP]")]

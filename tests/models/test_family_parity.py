@@ -1,0 +1,140 @@
+"""Every family beside transformers: tiny checkpoints with random weights, written by transformers itself, give
+its own numbers on every engine, whatever the batch and at every length that matters.
+"""
+
+import random
+
+import numpy as np
+import pytest
+
+from shoal.protocol.facts import Facts, Profile
+from shoal.protocol.items import Item
+from shoal.runtimes import Prepared, Runtime, open_runtime
+from shoal.testing.checkpoints import tiny_tokenizer
+
+pytestmark = pytest.mark.models
+
+WIDTH, HEADS, LIMIT = 32, 4, 200
+SIZES = {
+    "hidden_size": WIDTH,
+    "num_attention_heads": HEADS,
+    "num_hidden_layers": 3,
+    "intermediate_size": 48,
+    "max_position_embeddings": LIMIT,
+    "pad_token_id": 0,
+}
+OFFSET = SIZES | {"pad_token_id": 1, "max_position_embeddings": LIMIT + 2, "type_vocab_size": 1}
+DISTIL = {"dim": WIDTH, "n_heads": HEADS, "n_layers": 3, "hidden_dim": 48, "max_position_embeddings": LIMIT}
+MODERN = SIZES | {
+    "local_attention": 16,
+    "bos_token_id": 2,
+    "cls_token_id": 2,
+    "eos_token_id": 3,
+    "sep_token_id": 3,
+}
+ROTARY = SIZES | {"type_vocab_size": 2}
+BIASED = {"attention_bias": True, "mlp_bias": True, "norm_bias": True, "classifier_bias": True}
+
+CASES = {  # name: (family, transformers' name of the kind, its config)
+    "bert": ("bert", "bert", SIZES),
+    "roberta": ("roberta", "roberta", OFFSET),
+    "xlm-roberta": ("roberta", "xlm-roberta", OFFSET | {"layer_norm_eps": 1e-5}),
+    "camembert": ("roberta", "camembert", OFFSET),
+    "distilbert": ("distilbert", "distilbert", DISTIL),
+    "mpnet": ("mpnet", "mpnet", OFFSET),
+    "modernbert": ("modernbert", "modernbert", MODERN),
+    "modernbert-biased": ("modernbert", "modernbert", MODERN | BIASED | {"classifier_pooling": "mean"}),
+    "nomic": ("nomic", "nomic_bert", ROTARY),
+    "gte": ("nomic", "gte", ROTARY | {"type_vocab_size": 1}),
+    "gte-without-segments": ("nomic", "gte", ROTARY | {"type_vocab_size": 0}),
+}
+ENGINES = [("openvino", "fp32"), ("onnx", "fp32"), ("openvino", "bf16")]
+WORDS = ["the", "of", "paris", "london", "berlin", "capital", "france", "fish", "shoal", "swim", "small"]
+
+
+def written(folder, case: str, auto: str, **config: object):
+    """A model of this kind with weights drawn so wide that attention and norms matter, saved in `folder`."""
+    import torch
+    import transformers
+
+    _, kind, settings = CASES[case]
+    tokenizer = tiny_tokenizer(pad=int(settings.get("pad_token_id", 0)))
+    torch.manual_seed(0)
+    chosen = transformers.AutoConfig.for_model(kind, **settings, vocab_size=tokenizer.get_vocab_size(), **config)
+    model = getattr(transformers, auto).from_config(chosen).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            is_norm = weight.dim() == 1 and name.endswith("weight")
+            weight.copy_(0.2 * torch.randn_like(weight) + is_norm)
+    model.save_pretrained(folder)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return model
+
+
+def encoder_facts(case: str) -> Facts:
+    return Facts(
+        tasks=("encode",), family=CASES[case][0], files="safetensors", max_tokens=LIMIT, dims=WIDTH, pooling="mean"
+    )
+
+
+def some_items() -> list[Item]:
+    """1, 2, limit − 1, limit, limit + 1 tokens beside the two markers, and some between."""
+    rng = random.Random(0)
+    return [Item(ids=rng.choices(range(5, 60), k=n)) for n in (1, 2, 3, 17, 40, 130, *range(LIMIT - 3, LIMIT + 2))]
+
+
+def reference(model, prepared: Prepared):
+    import torch
+
+    inputs = {"input_ids": torch.tensor([prepared.ids])}
+    if getattr(model.config, "type_vocab_size", 0) > 1:  # else its tokenizer would tell no segments either
+        inputs["token_type_ids"] = torch.tensor([prepared.segments])
+    with torch.no_grad():
+        return model(**inputs)
+
+
+def rows(runtime: Runtime, batch: list[Prepared], name: str) -> np.ndarray:
+    return np.stack([row[name] for row in runtime.run(batch, 0).rows])
+
+
+def alone_batched_and_shuffled(runtime: Runtime, batch: list[Prepared], name: str) -> list[np.ndarray]:
+    order = random.Random(3).sample(range(len(batch)), len(batch))
+    shuffled = rows(runtime, [batch[i] for i in order], name)
+    alone = np.concatenate([rows(runtime, [prepared], name) for prepared in batch])
+    return [alone, rows(runtime, batch, name), shuffled[np.argsort(order)]]
+
+
+def worst_cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).min())
+
+
+@pytest.mark.parametrize(("runtime", "dtype"), ENGINES)
+@pytest.mark.parametrize("case", CASES)
+def test_a_random_encoder_of_every_family_agrees_with_transformers(tmp_path, case, runtime, dtype):
+    model = written(tmp_path, case, "AutoModel")
+    loaded = open_runtime(tmp_path, encoder_facts(case), Profile(runtime=runtime, dtype=dtype))
+    batch = loaded.prepare(some_items())
+    assert [p.tokens for p in batch[-4:]] == [LIMIT] * 4
+    expected = np.stack([reference(model, p).last_hidden_state[0].mean(0).numpy() for p in batch])
+    for found in alone_batched_and_shuffled(loaded, batch, "dense"):
+        if loaded.profile.dtype == "bf16":
+            assert worst_cosine(found, expected) >= 0.999
+        else:
+            assert worst_cosine(found, expected) >= 0.9999
+            assert np.abs(found - expected).max() <= 1e-4
+
+
+@pytest.mark.parametrize("runtime", ["openvino", "onnx"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_random_cross_encoder_of_every_family_agrees_with_transformers(tmp_path, case, runtime):
+    config = {"num_labels": 1, "type_vocab_size": 2} if case == "bert" else {"num_labels": 1}
+    model = written(tmp_path, case, "AutoModelForSequenceClassification", **config)
+    facts = Facts(tasks=("score",), family=CASES[case][0], files="safetensors", max_tokens=LIMIT)
+    loaded = open_runtime(tmp_path, facts, Profile(runtime=runtime))
+    rng = random.Random(1)
+    texts = [" ".join(rng.choices(WORDS, k=n)) for n in (1, 2, 9, 30, 90, 97, 98, 99, 300)]
+    batch = loaded.prepare([Item(text, pair=other) for text, other in zip(texts, texts[::-1], strict=True)])
+    expected = np.array([reference(model, p).logits[0, 0].item() for p in batch])
+    assert np.ptp(expected) > 0.01
+    for found in alone_batched_and_shuffled(loaded, batch, "score"):
+        assert np.abs(found - expected).max() <= 1e-4
