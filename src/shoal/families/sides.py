@@ -39,8 +39,9 @@ class Sides:
     """Raises ModelLoadFailed where the tokenizer lacks a marker, or does not mark a text's ends as it has to."""
 
     def __init__(self, tokenizer: Tokenizer, facts: Facts) -> None:
-        markers = learn_markers(tokenizer, 2 if facts.reads_pairs else 1)
+        markers = learn_markers(tokenizer, 1)
         self._both = Side(markers, facts.max_tokens)
+        self._pair = Side(learn_markers(tokenizer, 2), facts.max_tokens) if facts.reads_pairs else self._both
         self._looked_up = Side(Markers(([], []), ([], []), (0,)), facts.max_tokens)
         self._table = facts.sparse is not None and facts.sparse.queries == "table"
         self._document = self._query = self._both
@@ -48,6 +49,8 @@ class Sides:
             self._document, self._query = _of_token_vectors(tokenizer, markers, facts)
 
     def of(self, item: Item) -> Side:
+        if item.pair is not None:
+            return self._pair
         if "multivector" in item.kinds:
             return self._query if item.is_query else self._document
         return self._looked_up if self._table and item.is_query and "sparse" in item.kinds else self._both

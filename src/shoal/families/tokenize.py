@@ -26,7 +26,7 @@ from shoal.protocol.items import Item
 
 
 class TextReader:
-    """Reads texts for an encoder, or pairs of texts for a model that scores."""
+    """Reads texts for an encoder; for a model that scores, pairs of texts, and single ones where it has labels."""
 
     def __init__(self, tokenizer: Tokenizer, facts: Facts) -> None:
         """Raises ModelLoadFailed where the tokenizer does not mark a text's ends as it would have to."""
@@ -51,7 +51,7 @@ class TextReader:
         refusal = self._refusal(item)
         if refusal is not None:
             return refusal
-        if item.ids is not None or _is_nothing(item):
+        if item.ids is not None:
             return []
         room = self._room(item)
         texts = [item.prompt + item.text] + ([] if item.pair is None else [item.pair])
@@ -63,23 +63,34 @@ class TextReader:
         return [ask._replace(exact=exact) for ask in asks]
 
     def _refusal(self, item: Item) -> ShoalError | None:
-        if self._facts.reads_pairs and (item.ids is not None or item.pair is None):
-            return InvalidInput("this model scores a query and a document, both given as text")
-        if not self._facts.reads_pairs and item.pair is not None:
-            return InvalidInput("this model reads one text at a time, not a pair")
-        lacking = set(item.kinds) - set(self._facts.kinds)
-        if lacking and not self._facts.reads_pairs:
-            gives = " and ".join(self._facts.kinds)
-            return InvalidInput(f"this model gives {gives} vectors, not {', '.join(sorted(lacking))}")
+        wrong = self._refusal_of_pair(item) if self._facts.reads_pairs else self._refusal_of_kinds(item)
+        if wrong is not None:
+            return wrong
         if self._room(item) < 1:
             return InvalidInput(f"a limit of {self._limit(item)} tokens leaves no room beside the markers")
         if item.ids is not None:
             return self._refusal_of_ids(item.ids, item.prompt)
-        if not item.text.strip() and not _is_nothing(item):
-            return EmptyInput("the query is empty" if self._facts.reads_pairs else "the text is empty")
+        if not item.text.strip():
+            return EmptyInput("the text is empty" if item.pair is None else "the query is empty")
         if item.pair is not None and not item.pair.strip():
             return EmptyInput("the document is empty")
         return None
+
+    def _refusal_of_pair(self, item: Item) -> ShoalError | None:
+        if item.ids is not None:
+            return InvalidInput("this model reads text, not token ids")
+        if item.pair is None and not self._facts.labels:
+            return InvalidInput("this model scores a query and a document, both given as text")
+        return None
+
+    def _refusal_of_kinds(self, item: Item) -> ShoalError | None:
+        if item.pair is not None:
+            return InvalidInput("this model reads one text at a time, not a pair")
+        lacking = set(item.kinds) - set(self._facts.kinds)
+        if not lacking:
+            return None
+        gives = " and ".join(self._facts.kinds)
+        return InvalidInput(f"this model gives {gives} vectors, not {' or '.join(sorted(lacking))}")
 
     def _refusal_of_ids(self, ids: list[int], prompt: str) -> ShoalError | None:
         if not ids:
@@ -98,8 +109,6 @@ class TextReader:
         return self._limit(item) - self._sides.of(item).markers.count
 
     def _prepare(self, item: Item, contents: list[Content | ShoalError]) -> Prepared | ShoalError:
-        if _is_nothing(item):
-            return Prepared(item, [], [])
         side = self._sides.of(item)
         texts: list[list[int]] = []
         unread = False
@@ -124,11 +133,6 @@ class TextReader:
         return over_limit(
             InputTooLong, what, seen=seen, limit=self._limit(item), setting="truncate=end or start", unit="tokens"
         )
-
-
-def _is_nothing(item: Item) -> bool:
-    """The sparse vector of an empty text is known without computing: it is empty."""
-    return item.kinds == ("sparse",) and item.ids is None and item.pair is None and not item.text.strip()
 
 
 def share_room(lengths: Sequence[int], room: int) -> list[int]:

@@ -34,8 +34,7 @@ class Runtime(Protocol):
         ...
 
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
-        """One forward pass, on stream 0…streams-1, of items that need one (`Prepared`). As many rows as items.
-        fp32 out, pooled and activated."""
+        """One forward pass, on stream 0…streams-1. As many rows as items. fp32 out, pooled and activated."""
         ...
 
 
@@ -53,9 +52,9 @@ def open_runtime(folder: Path, facts: Facts, profile: Profile) -> Runtime:
         raise InvalidInput(f"no runtime {profile.runtime!r} here ({e})") from e
     opener: Opener = module.open_runtime
     runtime = opener(folder, facts, profile)
-    if "sparse" in facts.kinds and not facts.reads_pairs:
+    if facts.sparse is not None and facts.sparse.queries == "table":
         # Imported late: it needs this contract.
-        from shoal.runtimes.sparse import SparseRuntime
+        from shoal.runtimes.lookup import LookUp
 
-        return SparseRuntime(runtime, folder, facts)
+        return LookUp(runtime, folder, facts)
     return runtime

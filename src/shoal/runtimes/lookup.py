@@ -1,5 +1,5 @@
-"""What sparse vectors need no network for, put before any runtime: an empty text has none, and a query of an
-inference-free model gets the weights of its terms from a table (arXiv:2411.04403).
+"""Queries of inference-free sparse models, put before any runtime: their terms' weights are looked up in a table
+and no network runs (arXiv:2411.04403).
 """
 
 import json
@@ -19,33 +19,30 @@ from shoal.protocol.tensors import Array
 from shoal.runtimes import Ran, Runtime
 
 
-class SparseRuntime:
-    def __init__(self, inner: Runtime, folder: Path, facts: Facts) -> None:
+class LookUp:
+    """Has the runtime that it stands before compute the documents."""
+
+    def __init__(self, runtime: Runtime, folder: Path, facts: Facts) -> None:
         """Raises ModelLoadFailed."""
-        self._inner = inner
-        self.profile = inner.profile
-        self._table: Array | None = None
-        if facts.sparse is not None and facts.sparse.queries == "table":
-            if facts.kinds != ("sparse",):
-                raise ModelLoadFailed("a model whose queries are looked up gives sparse vectors and no others")
-            self._table = read_table(folder, facts.sparse)
+        if facts.sparse is None or facts.kinds != ("sparse",):
+            raise ModelLoadFailed("a model whose queries are looked up gives sparse vectors and no others")
+        self.profile = runtime.profile
+        self._runtime = runtime
+        self._table = read_table(folder, facts.sparse)
 
     def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
-        return self._inner.prepare(items)
+        return self._runtime.prepare(items)
 
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
-        computed = [prepared for prepared in batch if not self._is_known(prepared)]
-        ran = self._inner.run(computed, stream) if computed else Ran([], 0)
+        documents = [prepared for prepared in batch if not prepared.item.is_query]
+        ran = self._runtime.run(documents, stream) if documents else Ran([], 0)
         rows = iter(ran.rows)
-        return Ran([self._known(p) if self._is_known(p) else next(rows) for p in batch], ran.tokens)
+        return Ran([self._query(p) if p.item.is_query else next(rows) for p in batch], ran.tokens)
 
-    def _is_known(self, prepared: Prepared) -> bool:
-        return not prepared.ids or (self._table is not None and bool(prepared.item.is_query))
-
-    def _known(self, prepared: Prepared) -> Row:
+    def _query(self, prepared: Prepared) -> Row:
         """Of every term that occurs its weight, however often it does."""
         found = np.unique(np.array(prepared.ids, np.int32))
-        weights = np.zeros(len(found), np.float32) if self._table is None else self._table[found]
+        weights = self._table[found]
         return {"sparse.indices": found[weights > 0], "sparse.values": weights[weights > 0]}
 
 
