@@ -22,7 +22,7 @@ class TextDocument(msgspec.Struct, frozen=True):
 
 
 class Body(msgspec.Struct, frozen=True):
-    """`raw_scores` and `truncate` are ours. `texts` is TEI's name for `documents`, seen so as to say so."""
+    """`raw_scores`, `truncate` and `prompt_name` are ours. `texts`, TEI's name for `documents`, is seen to say so."""
 
     query: str | None = None
     documents: list[str | TextDocument] | None = None
@@ -32,6 +32,7 @@ class Body(msgspec.Struct, frozen=True):
     rank_fields: list[str] | None = None
     raw_scores: bool | None = None
     truncate: Truncate | None = None
+    prompt_name: str | None = None
 
 
 class Rerank(ScoreRequest, frozen=True, kw_only=True):
@@ -63,6 +64,7 @@ class Cohere:
         return Rerank(
             query=_query(asked),
             documents=_documents(asked),
+            prompt=asked.prompt_name or "",
             truncate=asked.truncate or "end",
             raw=raw,
             bounded=not raw,
