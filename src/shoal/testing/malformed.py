@@ -73,6 +73,16 @@ _TEXTS = {
     "truncate": True,
 }
 
+_COHERE_EMBED = {
+    "model": "org/m",
+    "texts": ["first text", "second text"],
+    "input_type": "search_query",
+    "embedding_types": ["float", "int8"],
+    "output_dimension": 4,
+    "truncate": "END",
+}
+_COHERE_INPUTS = {"model": "org/m", "inputs": [{"content": [{"type": "text", "text": "first text"}]}]}
+
 TEMPLATES: dict[str, tuple[dict[str, Any], ...]] = {
     "encode": (_ENCODE,),
     "score": (_SCORE, _SCORE, _MAXSIM),
@@ -80,6 +90,8 @@ TEMPLATES: dict[str, tuple[dict[str, Any], ...]] = {
     "rerank_v1": (_RERANK,),
     "rerank_v2": (_RERANK,),
     "rerank": (_RERANK,),
+    "embed_v1": (_COHERE_EMBED,),
+    "embed_v2": (_COHERE_EMBED, _COHERE_INPUTS),
     "embed": (_TEI, _TEI | {"inputs": "a text"}),
     "embed_root": (_TEI,),
     "embed_all": (_TEI_PLAIN,),
