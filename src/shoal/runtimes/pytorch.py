@@ -24,8 +24,6 @@ from shoal.runtimes.warmup import warm_up
 if TYPE_CHECKING:
     from shoal.runtimes.pytorch_encoder import Encoder
 
-_TRIED = ("a", "how a text is read among others", "that are longer than it is " * 4)
-
 
 def open_runtime(folder: Path, facts: Facts, profile: Profile) -> "PyTorchRuntime":
     """Raises ModelLoadFailed."""
@@ -63,9 +61,7 @@ class PyTorchRuntime:
             self._facts = msgspec.structs.replace(
                 facts, sparse=msgspec.structs.replace(facts.sparse, pooling="sum")
             )
-        tried = [entry for entry in reader.prepare([Item(text) for text in _TRIED]) if isinstance(entry, Prepared)]
-        if tried:
-            encoder.try_packed(tried)
+        encoder.try_packed(facts.max_tokens)
 
     def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
         return self._reader.prepare(items)

@@ -47,15 +47,12 @@ def check_files(folder: Path) -> None:
 
 def _classes(folder: Path) -> Iterator[str]:
     """Every Python class that the files of sentence-transformers name, by its full name."""
-    try:
-        modules = msgspec.json.decode((folder / "modules.json").read_bytes(), type=list[dict[str, Any]])
-    except FileNotFoundError:
-        modules = []
-    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as e:
-        raise ModelLoadFailed(f"cannot read modules.json: {e}") from e
-    yield from (str(module.get("type")) for module in modules)
+    modules = _json(folder / "modules.json") if (folder / "modules.json").is_file() else []
+    yield from (str(module.get("type")) for module in modules if isinstance(module, dict))
     for path in folder.rglob("*config*.json"):
-        config = read_json(path)
+        config = _json(path)
+        if not isinstance(config, dict):
+            continue
         saved = config.get("sentence_transformers")
         holders = [config, saved if isinstance(saved, dict) else {}]
         for key in ("activation_function", "activation_fn", "sbert_ce_default_activation_function"):
@@ -63,3 +60,10 @@ def _classes(folder: Path) -> Iterator[str]:
             yield from (holder[key] for holder in holders if "." in str(holder.get(key, "")))
         types = config.get("types")  # of a Router's modules
         yield from map(str, types.values() if isinstance(types, dict) else ())
+
+
+def _json(path: Path) -> Any:
+    try:
+        return msgspec.json.decode(path.read_bytes())
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as e:
+        raise ModelLoadFailed(f"cannot read {path.name}: {e}") from e

@@ -60,7 +60,7 @@ def _load(folder: Path, facts: Facts) -> Any:
         with _noting_missing(missing):
             model = opener(
                 str(folder), device="cpu", trust_remote_code=False, local_files_only=True,
-                model_kwargs={"use_safetensors": True, "dtype": torch.float32, "attn_implementation": "sdpa"},
+                model_kwargs={"use_safetensors": True, "dtype": torch.float32},
             )  # fmt: skip
     except Exception as e:  # theirs share no narrower base
         log.exception("the libraries refuse a model")
