@@ -22,7 +22,7 @@ class TextDocument(msgspec.Struct, frozen=True):
 
 
 class Body(msgspec.Struct, frozen=True):
-    """`raw_scores`, `truncate` and `prompt_name` are ours. `texts`, TEI's name for `documents`, is seen to say so."""
+    """`raw_scores`, `truncate` and `prompt_name` are ours. `texts` is what TEI calls `documents`."""
 
     query: str | None = None
     documents: list[str | TextDocument] | None = None

@@ -10,6 +10,8 @@ import msgspec
 from shoal.catalog import Card, Model
 from shoal.dialects import Reply
 from shoal.observe import metrics
+from shoal.protocol.errors import ModelNotFound
+from shoal.protocol.facts import Facts
 from shoal.protocol.status import ModelStatus
 from shoal.queue import Queue
 from shoal.version import __version__
@@ -49,6 +51,8 @@ class Pages:
             "/livez": Page("livez", self._live, needs_key=False),
             "/healthz": Page("healthz", self._live, needs_key=False),
             "/readyz": Page("readyz", self._readiness, needs_key=False),
+            "/health": Page("health", self._health, needs_key=False),
+            "/info": Page("info", self._info),
             "/v1/models": Page("models", self._models),
             "/metrics": Page("metrics", self._metrics),
             "/status": Page("status", self._status),
@@ -68,6 +72,42 @@ class Pages:
 
     async def _readiness(self, path: str, query: bytes) -> Reply:
         return _text(200, "ready") if self._ready() else _text(503, "not ready")
+
+    async def _health(self, path: str, query: bytes) -> Reply:
+        """Status for TEI's clients, and the counts that the native SDK reads."""
+        ready = self._ready()
+        loaded = sum(status.state == "ready" for status in self._states().values())
+        body = {
+            "type": "gateway",
+            "status": "healthy" if ready else "not ready",
+            "cluster": {"worker_count": 1, "gpu_count": 0, "models_loaded": loaded},
+            "workers": [],
+        }
+        return _json(200 if ready else 503, body)
+
+    async def _info(self, path: str, query: bytes) -> Reply:
+        """The model that TEI's routes answer with, in TEI's words. Raises ModelNotFound where there is none."""
+        models = self._in_order()
+        if not models:
+            raise ModelNotFound("there is no model here; `shoal add NAME` brings one")
+        model, facts = models[0], models[0].facts
+        labels = dict(enumerate(facts.labels or ("LABEL_0",)))
+        kind: dict[str, Any] = {"embedding": {"pooling": facts.pooling}}
+        if facts.reads_pairs:
+            names = {name: index for index, name in labels.items()}
+            kind = {"classifier" if facts.labels else "reranker": {"id2label": labels, "label2id": names}}
+        return _json(
+            200,
+            {
+                "model_id": model.name,
+                "model_sha": model.card.revision,
+                "model_dtype": self._states().get(model.name, _ABSENT).dtype or None,
+                "model_type": kind,
+                "max_input_length": facts.max_tokens,
+                "auto_truncate": True,
+                "version": __version__,
+            },
+        )
 
     async def _page(self, path: str, query: bytes) -> Reply:
         headers = (
@@ -140,8 +180,9 @@ class Pages:
             "last_error": {"message": status.failure} if status.failure else None,
             "tasks": list(facts.tasks),
             "inputs": ["text"],
-            "outputs": [{"encode": "dense"}.get(task, task) for task in facts.tasks],
-            "dims": {"dense": facts.dims} if facts.dims else {},
+            "outputs": [each for task in facts.tasks for each in (facts.kinds if task == "encode" else (task,))],
+            "dims": _dims(facts),
+            "labels": list(facts.labels),
             "matryoshka": sorted(facts.matryoshka),
             "max_sequence_length": facts.max_tokens,
             "prompts": facts.prompts,
@@ -156,6 +197,12 @@ class Pages:
             "memory_bytes": status.memory_bytes,
             "size_bytes": model.size_bytes,
         }
+
+
+def _dims(facts: Facts) -> dict[str, int]:
+    """The width of each kind of vector, as far as it is known without the model's files."""
+    dims = {"dense": facts.dims, "multivector": facts.multivector.dims if facts.multivector else 0}
+    return {kind: width for kind, width in dims.items() if width}
 
 
 def _carded(card: Card) -> dict[str, Any]:
