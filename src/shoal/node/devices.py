@@ -2,7 +2,10 @@
 
 import importlib.util
 import os
+import platform
+import sys
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -10,6 +13,9 @@ from shoal.catalog import Variant
 from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
 from shoal.runtimes.cpu import has_bf16
+
+_DRIVERS = {"libtorch_cuda.so": Path("/dev/nvidiactl"), "libtorch_hip.so": Path("/dev/kfd")}
+"""What a PyTorch for GPUs brings, and what the driver it needs puts on the system. AMD's is called cuda too."""
 
 
 def cores() -> int:
@@ -27,27 +33,74 @@ def memory_bytes() -> int:
     return min(total, int(limit)) if limit.isdigit() else total
 
 
+def accelerator() -> str:
+    """The kind of device, other than processors, that an installed PyTorch can use: "cuda", "mps" or "" for none.
+
+    Told by the driver's files and by the libraries that PyTorch brings, so a build for processors counts as none.
+    """
+    found = importlib.util.find_spec("torch") if _has_pytorch() else None
+    if found is None or found.origin is None:
+        return ""
+    if sys.platform == "darwin":
+        return "mps" if platform.machine() == "arm64" else ""
+    libraries = Path(found.origin).parent / "lib"
+    usable = any((libraries / name).exists() and driver.exists() for name, driver in _DRIVERS.items())
+    return "cuda" if usable else ""
+
+
 def default_profile(facts: Facts, tolerance: float | None, variant: Variant | None = None) -> Profile:
-    """Settings for a model on this machine's processor, before anything is tuned. A variant has the dtype and
-    the tolerance that it says.
+    """Settings for a model on this machine, before anything is tuned. A variant has the dtype and the tolerance
+    that it says.
 
     1. The virtual family runs on the virtual runtime.
     2. Published ONNX files run on ONNX Runtime, in the precision they have.
-    3. Safetensors run on OpenVINO where it is installed, else on ONNX Runtime, vectors in bf16 where
-       the processor has it, scores in fp32 (a logit in bf16 is good to about a hundredth only).
+    3. Safetensors of a family that is not built in run on PyTorch, which says at load if it is missing. So do
+       those of any other where PyTorch has an accelerator to use; 8-bit weights are for processors.
+    4. Other safetensors run on OpenVINO where it is installed, else on ONNX Runtime: dense vectors in bf16 where
+       the processor has it, everything else in fp32 (a logit in bf16 is good to about a hundredth only).
     """
     if variant is not None:
-        plain = default_profile(facts, tolerance)
+        plain = _plain_profile(facts, tolerance, "" if variant.dtype == "int8" else accelerator())
         return msgspec.structs.replace(plain, dtype=variant.dtype, tolerance=variant.tolerance)
+    return _plain_profile(facts, tolerance, accelerator())
+
+
+def _plain_profile(facts: Facts, tolerance: float | None, device: str) -> Profile:
     streams = max(1, min(cores(), 8))
     tolerance = tolerance or 0.9999
     if facts.family == "virtual":  # 1
         return Profile(runtime="virtual", streams=2, batch_items=512, batch_tokens=16_384, tolerance=1.0)
     if facts.files == "onnx":  # 2
         return Profile(runtime="onnx", streams=streams, tolerance=tolerance)
-    if importlib.util.find_spec("openvino") is not None:  # 3
-        bf16 = has_bf16() and "encode" in facts.tasks
+    if device or not _is_built_in(facts.family):  # 3
+        return _on_pytorch(facts, tolerance, device, streams)
+    if importlib.util.find_spec("openvino") is not None:  # 4
+        bf16 = has_bf16() and _is_dense(facts)
         return Profile(runtime="openvino", streams=streams, dtype="bf16" if bf16 else "fp32", tolerance=tolerance)
     if importlib.util.find_spec("onnxruntime") is not None:
         return Profile(runtime="onnx", streams=streams, tolerance=tolerance)
     raise ModelLoadFailed("no engine is installed here; `pip install openvino` or `pip install onnxruntime`")
+
+
+def _on_pytorch(facts: Facts, tolerance: float, device: str, streams: int) -> Profile:
+    """On an accelerator one stream of large batches keeps it busy, and norms too are computed in bf16."""
+    if not device:
+        return Profile(runtime="pytorch", streams=streams, tolerance=tolerance)
+    dtype: Literal["bf16", "fp32"] = "bf16" if _is_dense(facts) else "fp32"
+    return Profile(
+        runtime="pytorch", device=device, dtype=dtype, streams=1, threads=cores(), batch_items=256,
+        batch_tokens=16_384, tolerance=min(tolerance, 0.999) if dtype == "bf16" else tolerance,
+    )  # fmt: skip
+
+
+def _has_pytorch() -> bool:
+    return importlib.util.find_spec("sentence_transformers") is not None
+
+
+def _is_built_in(family: str) -> bool:
+    """Whether the light runtimes have it. Names of others are transformers' own, some with dots in them."""
+    return "." not in family and importlib.util.find_spec(f"shoal.families.{family}") is not None
+
+
+def _is_dense(facts: Facts) -> bool:
+    return facts.kinds == ("dense",) and not facts.reads_pairs

@@ -29,6 +29,8 @@ def open_runtime(folder: Path, facts: Facts, profile: Profile) -> "PyTorchRuntim
     """Raises ModelLoadFailed."""
     if facts.files != "safetensors":
         raise ModelLoadFailed("runtime pytorch loads safetensors; this model has none")
+    if profile.dtype == "int8":
+        raise ModelLoadFailed("runtime pytorch has no 8-bit weights; ask for the model without `:int8`")
     check_files(folder)
     # Read once, when the libraries are imported.
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.catalog.known import OWN_CODE_REPLACED
 from shoal.families.weights import read_json
 from shoal.protocol.errors import ModelLoadFailed
 
@@ -22,16 +23,12 @@ _OWN = re.compile(
 def check_files(folder: Path) -> None:
     """Raises ModelLoadFailed with the reason.
 
-    1. Python code, or a configuration that asks for some. 2. A module or activation that is not the libraries'
-    own (older releases import whatever a local folder names). 3. Weights that exist only as a pickle.
+    1. Python code, or a configuration that asks for some, unless transformers has the same built in. 2. A module
+    or activation that is not the libraries' own (older releases import whatever a local folder names). 3. Weights
+    that exist only as a pickle.
     """
-    if code := next(folder.rglob("*.py"), None):  # 1
-        raise ModelLoadFailed(f"this model brings Python code of its own ({code.name}), which is never run here")
-    for path in (folder / "config.json", folder / "tokenizer_config.json"):
-        if path.is_file() and read_json(path).get("auto_map"):
-            raise ModelLoadFailed(
-                f"{path.name} asks for Python code of its own (auto_map), which is never run here"
-            )
+    if read_json(folder / "config.json").get("model_type") not in OWN_CODE_REPLACED:  # 1
+        _refuse_code(folder)
     for name in _classes(folder):  # 2
         if not _OWN.fullmatch(name):
             raise ModelLoadFailed(
@@ -42,6 +39,16 @@ def check_files(folder: Path) -> None:
             raise ModelLoadFailed(
                 f"the weights in {path.relative_to(folder)} are no safetensors; a pickle can run code when opened "
                 "(`model.save_pretrained(folder)` in transformers writes safetensors)"
+            )
+
+
+def _refuse_code(folder: Path) -> None:
+    if code := next(folder.rglob("*.py"), None):
+        raise ModelLoadFailed(f"this model brings Python code of its own ({code.name}), which is never run here")
+    for path in (folder / "config.json", folder / "tokenizer_config.json"):
+        if path.is_file() and read_json(path).get("auto_map"):
+            raise ModelLoadFailed(
+                f"{path.name} asks for Python code of its own (auto_map), which is never run here"
             )
 
 
