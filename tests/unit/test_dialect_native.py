@@ -3,9 +3,10 @@ import json
 import msgspec
 import numpy as np
 import pytest
-from answering import JSON, answer, compute, header, vector
+from answering import EVERY_KIND, JSON, answer, compute, header, vector
 
 from shoal.dialects import all_dialects
+from shoal.dialects.arrays import wire_array
 from shoal.protocol.errors import (
     Fault,
     InternalError,
@@ -393,3 +394,72 @@ def test_a_failure_of_ours_in_every_item_keeps_its_status_so_that_clients_retry(
     reply = post({"items": ["a", "b"]}, compute=lambda item: busy)
     assert (reply.status, header(reply, "retry-after")) == (503, "5")
     assert said(reply)["error"]["code"] == "RESOURCE_EXHAUSTED"
+
+
+def packed_array(**changed: object) -> dict[bytes, object]:
+    array = {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": [2, 3], b"data": b"\0" * 24}
+    return array | {key.encode(): value for key, value in changed.items()}
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_vectors_may_be_sent_to_be_scored_as_lists_or_in_msgpack_as_an_array(packed):
+    rows = [[1.0, 0.0, 0.5], [0.0, 1.0, 0.25]]
+    items = [{"multivector": rows}, {"multivector": rows[:1], "text": "not read"}, "one"]
+    body = {"query": {"multivector": rows}, "items": items}
+    if packed:
+        body["query"] = {"multivector": wire_array(np.array(rows, "<f4"))}
+    encoded = msgspec.msgpack.encode(body) if packed else json.dumps(body).encode()
+    content_type = "application/msgpack" if packed else JSON
+    reply = answer("native", "score", encoded, content_type=content_type, accept=JSON, facts=EVERY_KIND)
+    scores = {entry["item_id"]: entry["score"] for entry in json.loads(reply.body)["scores"]}
+    assert (scores["item-0"], scores["item-1"]) == (1.25 + 1.0625, 1.25 + 0.125)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("abc", "neither an array"),
+        ([1, 2, 3], "neither an array"),
+        ([["a"]], "neither an array"),
+        ([[1, 2, 3], [1, 2]], "rows of different widths"),
+        ([[1, 2]], "2 dims a token; this model has 3"),
+        ([[]], "0 dims a token"),
+        (packed_array(type="|O"), "no array of"),
+        (packed_array(type="<i4"), "no array of"),
+        (packed_array(shape=[2, 4]), "do not fill"),
+        (packed_array(shape=[-2, -3]), "no shape"),
+        (packed_array(shape="2"), "no shape"),
+        (packed_array(shape=[2**40, 2**40]), "do not fill"),
+        (packed_array(data=None), "do not fill"),
+        (packed_array(shape=[6]), "the shape 6;"),
+        ({b"nd": True}, "no array of"),
+        ({"type": "<f4"}, "neither an array"),
+    ],
+)
+def test_vectors_that_cannot_be_read_fail_their_document_and_as_a_query_the_request(wrong, words):
+    def post_packed(body: object):
+        reply = answer("native", "score", msgspec.msgpack.encode(body), accept=JSON, facts=EVERY_KIND)
+        return reply.status, json.loads(reply.body)
+
+    status, body = post_packed({"query": "q", "items": ["fine", {"multivector": wrong, "id": "bad"}]})
+    assert status == 200
+    assert body["scores"][1]["item_id"] == "bad"
+    assert words in body["scores"][1]["error"]["message"]
+    status, body = post_packed({"query": {"multivector": wrong}, "items": ["fine"]})
+    assert (status, body["detail"]["param"]) == (400, "query")
+    assert words in body["detail"]["message"]
+
+
+def test_every_kind_is_written_in_json_as_lists():
+    body = {"items": ["one two", ""], "params": {"output_types": ["dense", "sparse", "multivector"]}}
+    reply = answer("native", "encode", json.dumps(body).encode(), content_type=JSON, accept=JSON, facts=EVERY_KIND)
+    first, second = json.loads(reply.body)["items"]
+    dense = vector("one two")
+    assert first["dense"]["values"] == pytest.approx(dense.tolist())
+    assert first["sparse"]["indices"] == np.flatnonzero(dense > 0).tolist()
+    assert first["sparse"]["values"] == pytest.approx(dense[dense > 0].tolist())
+    assert (first["sparse"]["dtype"], first["sparse"]["dims"]) == ("float32", None)
+    multivector = first["multivector"]
+    assert (multivector["token_dims"], multivector["num_tokens"], multivector["dtype"]) == (3, 2, "float32")
+    assert np.shape(multivector["values"]) == (2, 3)
+    assert second.keys() == {"error"}

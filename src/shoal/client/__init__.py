@@ -7,9 +7,10 @@
 can be asked; the two clients only drive them. Knows the native wire, and nothing of what is behind it.
 """
 
+from shoal.client.answers import Sparse
 from shoal.client.asynchronous import AsyncClient
 from shoal.client.errors import BadAnswer, ItemsFailed, ServerUnreachable
 from shoal.client.scoring import Ranked
 from shoal.client.sync import Client
 
-__all__ = ["AsyncClient", "BadAnswer", "Client", "ItemsFailed", "Ranked", "ServerUnreachable"]
+__all__ = ["AsyncClient", "BadAnswer", "Client", "ItemsFailed", "Ranked", "ServerUnreachable", "Sparse"]

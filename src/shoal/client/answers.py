@@ -4,7 +4,7 @@ Knows the native wire's shapes. Does not know attempts, sockets or which texts w
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from shoal.client.errors import BadAnswer
 from shoal.client.refusals import exception, snippet
 from shoal.protocol.errors import ShoalError
+from shoal.protocol.facts import Kind
 from shoal.protocol.tensors import Array
 
 S = TypeVar("S")
@@ -33,8 +34,24 @@ class Dense(msgspec.Struct, frozen=True):
     values: dict[Any, Any]
 
 
+class Weights(msgspec.Struct, frozen=True):
+    indices: dict[Any, Any]
+    values: dict[Any, Any]
+
+
+class Sparse(NamedTuple):
+    """A sparse vector: `indices` [n] int32 of vocabulary entries, ascending, and their `values` [n] above 0."""
+
+    indices: Array
+    values: Array
+
+
 class EncodedItem(msgspec.Struct, frozen=True):
+    """`dense` and `multivector` are written alike."""
+
     dense: Dense | None = None
+    sparse: Weights | None = None
+    multivector: Dense | None = None
     error: ItemError | None = None
 
 
@@ -52,17 +69,20 @@ class Scored(msgspec.Struct, frozen=True):
     scores: list[ScoredItem]
 
 
+Encoding = Array | Sparse
+"""A dense vector [dims], a sparse one, or a multivector [tokens, dims]."""
+
 _encoded = msgspec.msgpack.Decoder(Encoded)
 _scored = msgspec.msgpack.Decoder(Scored)
 _object = msgspec.json.Decoder(dict[str, Any])
 
 
-def vectors(body: bytes, inputs: range) -> list[Array | ShoalError]:
-    """One dense vector or error per input, in order. Raises BadAnswer for anything else."""
+def vectors(body: bytes, inputs: range, kind: Kind = "dense") -> list[Encoding | ShoalError]:
+    """One vector of `kind`, or error, per input, in order. Raises BadAnswer for anything else."""
     items = _decode(_encoded, body).items
     if len(items) != len(inputs):
         raise BadAnswer(f"the server answered {len(items)} vectors for {len(inputs)} inputs")
-    return [_vector(item) for item in items]
+    return [_vector(item, kind) for item in items]
 
 
 def scores(body: bytes, documents: range) -> list[float | ShoalError]:
@@ -103,15 +123,25 @@ def array(packed: Mapping[Any, Any]) -> Array:
         raise BadAnswer(f"the server sent an array that cannot be read: {e!r}") from e
 
 
-def _vector(item: EncodedItem) -> Array | ShoalError:
+def _vector(item: EncodedItem, kind: Kind) -> Encoding | ShoalError:
     if item.error is not None:
         return item.error.exception()
-    if item.dense is None:
-        raise BadAnswer("the server answered an input with neither a vector nor an error")
-    vector = array(item.dense.values)
-    if vector.ndim != 1:
-        raise BadAnswer(f"the server sent a vector of shape {vector.shape}")
-    return vector
+    if kind == "sparse":
+        if item.sparse is not None:
+            return _sparse(item.sparse)
+    elif (found := item.dense if kind == "dense" else item.multivector) is not None:
+        vector = array(found.values)
+        if vector.ndim != (1 if kind == "dense" else 2):
+            raise BadAnswer(f"the server sent a {kind} vector of shape {vector.shape}")
+        return vector
+    raise BadAnswer(f"the server answered an input with neither a {kind} vector nor an error")
+
+
+def _sparse(weights: Weights) -> Sparse:
+    sparse = Sparse(array(weights.indices), array(weights.values))
+    if sparse.indices.ndim != 1 or sparse.indices.shape != sparse.values.shape:
+        raise BadAnswer(f"the server sent {sparse.indices.shape} indices for {sparse.values.shape} weights")
+    return sparse
 
 
 def _decode(decoder: "msgspec.msgpack.Decoder[S] | msgspec.json.Decoder[S]", body: bytes) -> S:

@@ -47,6 +47,7 @@ class AsyncClient:
         model: str,
         texts: Texts,
         *,
+        kinds: Literal["dense"] = "dense",
         errors: Literal["raise"] = "raise",
         **options: Unpack[EncodeOptions],
     ) -> Array: ...
@@ -54,6 +55,16 @@ class AsyncClient:
     async def encode(
         self, model: str, texts: Texts, *, errors: Literal["return"], **options: Unpack[EncodeOptions]
     ) -> list[Array | ShoalError]: ...
+    @overload
+    async def encode(
+        self,
+        model: str,
+        texts: Texts,
+        *,
+        kinds: Literal["sparse", "multivector"],
+        errors: Literal["raise", "return"] = "raise",
+        **options: Unpack[EncodeOptions],
+    ) -> Any: ...
     async def encode(self, model: str, texts: Texts, **options: Any) -> Any:
         """See `Client.encode`."""
         return await self._run(encode(self._terms, model, texts, **options))

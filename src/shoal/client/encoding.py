@@ -1,20 +1,23 @@
-"""encode: texts cut into requests, and the vectors of their answers joined into one array."""
+"""encode: texts cut into requests, and the vectors of their answers joined: dense ones into one array."""
 
+import functools
 from typing import Any, Literal, TypedDict
 
 import numpy as np
 
 from shoal.client import answers
+from shoal.client.answers import Encoding, Sparse
 from shoal.client.calls import Call, ask_part
 from shoal.client.errors import BadAnswer, ItemsFailed
 from shoal.client.flow import Terms
 from shoal.client.inputs import Texts, chunked, encoded, listed
 from shoal.protocol.errors import InvalidInput, ShoalError
+from shoal.protocol.facts import Kind
 from shoal.protocol.items import Truncate
 from shoal.protocol.tensors import Array
 from shoal.tasks.dtypes import Dtype
 
-Rows = list[Array | ShoalError]
+Rows = list[Encoding | ShoalError]
 
 
 class EncodeOptions(TypedDict, total=False):
@@ -39,6 +42,7 @@ def encode(
     texts: Texts,
     *,
     errors: Literal["raise", "return"] = "raise",
+    kinds: Kind = "dense",
     is_query: bool | None = None,
     prompt: str | None = None,
     instruction: str | None = None,
@@ -50,6 +54,7 @@ def encode(
     """One row per text; see `Client.encode`. Raises InvalidInput for what cannot be sent."""
     if errors not in ("raise", "return"):
         raise InvalidInput(f'errors is {errors!r}; it is "raise" or "return"')
+    read = functools.partial(answers.vectors, kind=kinds)
     is_single, inputs = listed(texts)
     items = [encoded(text, f"texts[{index}]") for index, text in enumerate(inputs)]
     options = {
@@ -60,43 +65,56 @@ def encode(
         "truncate": None if truncate == "end" else truncate,
     }
     params = {
-        "output_types": ["dense"],
+        "output_types": [kinds],
         "output_dtype": dtype,
         "instruction": instruction,
         "options": {key: value for key, value in options.items() if value is not None},
     }
     params = {key: value for key, value in params.items() if value}
     flows = [
-        ask_part(terms, "encode", model, {"items": items[part], "params": params}, part, answers.vectors)
+        ask_part(terms, "encode", model, {"items": items[part], "params": params}, part, read)
         for part in chunked(items)
     ]
 
     def join(parts: list[Rows]) -> Any:
         rows = [row for part in parts for row in part]
         if errors == "return":
-            kept = [row if isinstance(row, ShoalError) else row.copy() for row in rows]
+            kept = [row if isinstance(row, ShoalError) else _own(row) for row in rows]
             return kept[0] if is_single else kept
         if is_single:
             return _single(rows[0])
-        return _stacked(rows) if rows else _nothing(dtype, dimensions)
+        encodings = _good(rows)
+        if kinds != "dense":
+            return [_own(each) for each in encodings]
+        return _stacked(encodings) if encodings else _nothing(dtype, dimensions)
 
     return Call(flows, join)
 
 
-def _single(row: Array | ShoalError) -> Array:
+def _own(row: Encoding) -> Encoding:
+    """Arrays of its own, that do not keep a whole answer's bytes alive."""
+    return Sparse(row.indices.copy(), row.values.copy()) if isinstance(row, Sparse) else row.copy()
+
+
+def _single(row: Encoding | ShoalError) -> Encoding:
     if isinstance(row, ShoalError):
         raise row
-    return row.copy()
+    return _own(row)
 
 
-def _stacked(rows: Rows) -> Array:
+def _good(rows: Rows) -> list[Encoding]:
+    """Raises ItemsFailed, which has the others, where some are errors."""
     failed = {index: row for index, row in enumerate(rows) if isinstance(row, ShoalError)}
     if failed:
-        vectors = [None if isinstance(row, ShoalError) else row.copy() for row in rows]
-        raise ItemsFailed(failed, vectors, len(rows))
-    if len({(row.shape, row.dtype) for row in rows if not isinstance(row, ShoalError)}) > 1:
+        kept = [None if isinstance(row, ShoalError) else _own(row) for row in rows]
+        raise ItemsFailed(failed, kept, len(rows))
+    return [row for row in rows if not isinstance(row, ShoalError)]
+
+
+def _stacked(vectors: list[Any]) -> Array:
+    if len({(vector.shape, vector.dtype) for vector in vectors}) > 1:
         raise BadAnswer("the server sent vectors of different widths or types for one call")
-    return np.stack(rows)  # type: ignore[arg-type]  # no errors are left in it
+    return np.stack(vectors)
 
 
 def _nothing(dtype: Dtype, dimensions: int | None) -> Array:

@@ -9,24 +9,32 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from shoal.dialects.arrays import WireArray, wire_array
 from shoal.protocol.errors import InvalidInput
 from shoal.protocol.tensors import Array
 
-Item = str | Mapping[str, Any]
-"""A text, or a mapping in the wire's own terms: {"text": …, "id": …}."""
-Texts = Item | Iterable[Item] | Array
+Item = str | Mapping[str, Any] | Array
+"""A text, a mapping in the wire's own terms: {"text": …, "id": …}, or, to be scored, vectors [tokens, dims]."""
+Texts = Item | Iterable[Item]
 
 MAX_ITEMS = 256
 MAX_BYTES = 4 * 1024 * 1024
 
-_encoder = msgspec.msgpack.Encoder()
+
+def _array(value: Any) -> WireArray:
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return wire_array(np.ascontiguousarray(value, value.dtype.newbyteorder("<")))
+    raise TypeError(f"a {type(value).__name__} is nothing that the wire knows")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_array)
 
 
 def listed(texts: Texts) -> tuple[bool, list[Item]]:
     """Whether `texts` is a single one, and all as a list. Raises InvalidInput if it is no such thing."""
-    if isinstance(texts, np.ndarray):
+    if isinstance(texts, np.ndarray) and texts.dtype.kind != "f":
         texts = texts.tolist()
-    if isinstance(texts, str | Mapping):
+    if isinstance(texts, str | Mapping) or (isinstance(texts, np.ndarray) and texts.ndim == 2):
         return True, [texts]
     if isinstance(texts, bytes | bytearray) or not isinstance(texts, Iterable):
         raise InvalidInput(f"texts are a {type(texts).__name__}; give a string or an iterable of strings")
@@ -38,6 +46,8 @@ def encoded(item: Item, what: str, **more: Any) -> msgspec.Raw:
     if isinstance(item, str):
         # str(): numpy's own string type is a subclass that the encoder does not know.
         fields: dict[str, Any] = {"text": str(item)}
+    elif isinstance(item, np.ndarray):
+        fields = {"multivector": item}
     elif isinstance(item, Mapping):
         fields = dict(item)
     else:

@@ -20,6 +20,8 @@ class ScoreOptions(TypedDict, total=False):
     raw: bool
     """Logits as they leave the model, before any activation."""
     instruction: str | None
+    label: str | None
+    """Which output is the score, of a model with several."""
     truncate: Truncate
     """Of a document that is too long, cut off the "end" (the default) or the "start", or give an "error"."""
 
@@ -42,6 +44,7 @@ def score(
     top_n: int | None = None,
     raw: bool = False,
     instruction: str | None = None,
+    label: str | None = None,
     truncate: Truncate = "end",
 ) -> Call[list[Ranked]]:
     """All documents ranked; see `Client.score`. Raises InvalidInput for what cannot be sent."""
@@ -51,7 +54,7 @@ def score(
     asked = encoded(query, "query")
     # The answer names documents by id alone, so ours are their places; the caller's own never travel.
     items = [encoded(document, f"documents[{index}]", id=str(index)) for index, document in enumerate(inputs)]
-    options = {"raw": raw or None, "truncate": None if truncate == "end" else truncate}
+    options = {"raw": raw or None, "label": label, "truncate": None if truncate == "end" else truncate}
     fields = {
         "query": asked,
         "instruction": instruction or None,

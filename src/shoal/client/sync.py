@@ -52,6 +52,7 @@ class Client:
         model: str,
         texts: Texts,
         *,
+        kinds: Literal["dense"] = "dense",
         errors: Literal["raise"] = "raise",
         **options: Unpack[EncodeOptions],
     ) -> Array: ...
@@ -59,8 +60,21 @@ class Client:
     def encode(
         self, model: str, texts: Texts, *, errors: Literal["return"], **options: Unpack[EncodeOptions]
     ) -> list[Array | ShoalError]: ...
+    @overload
+    def encode(
+        self,
+        model: str,
+        texts: Texts,
+        *,
+        kinds: Literal["sparse", "multivector"],
+        errors: Literal["raise", "return"] = "raise",
+        **options: Unpack[EncodeOptions],
+    ) -> Any: ...
     def encode(self, model: str, texts: Texts, **options: Any) -> Any:
         """Vectors [n, dims] of many texts, or [dims] of a single string or mapping; no texts give no rows.
+
+        `kinds="sparse"` gives a pair of arrays (indices, values) for each text, `kinds="multivector"` an array
+        [tokens, dims], both in a list where there are many texts.
 
         Options are those of `EncodeOptions`: is_query, prompt, instruction, dimensions, dtype, normalize,
         truncate. If some of many texts fail, ItemsFailed is raised, which holds the vectors of the others;
@@ -70,6 +84,8 @@ class Client:
 
     def score(self, model: str, query: Item, documents: Texts, **options: Unpack[ScoreOptions]) -> list[Ranked]:
         """The documents by how well they answer the query, best first, equals in the order given.
+
+        For late interaction, query and documents may be vectors [tokens, dims] made by `encode`.
 
         Options are those of `ScoreOptions`: top_n, raw, instruction, truncate. Raises ItemsFailed if some
         documents could not be scored, with the ranking of the others.

@@ -77,7 +77,7 @@ class Pages:
         """Status for TEI's clients, and the counts that the native SDK reads."""
         ready = self._ready()
         loaded = sum(status.state == "ready" for status in self._states().values())
-        body = {
+        body: dict[str, Any] = {
             "type": "gateway",
             "status": "healthy" if ready else "not ready",
             "cluster": {"worker_count": 1, "gpu_count": 0, "models_loaded": loaded},
