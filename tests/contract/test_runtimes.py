@@ -14,11 +14,18 @@ import pytest
 
 import shoal.runtimes
 from shoal.protocol.errors import EmptyInput, InputTooLong, InvalidInput
-from shoal.protocol.facts import Facts, Profile
+from shoal.protocol.facts import Facts, MultiVector, Profile, Sparse
 from shoal.protocol.items import Item
 from shoal.runtimes import Prepared, Runtime, open_runtime
 from shoal.testing.checkpoints import tiny_encoder, tiny_reranker
-from shoal.testing.graphs import published_encoder, published_reranker
+from shoal.testing.graphs import (
+    published_classifier,
+    published_encoder,
+    published_multivector,
+    published_reranker,
+    published_sparse,
+)
+from shoal.testing.heads import tiny_classifier, tiny_dense, tiny_looked_up, tiny_multivector, tiny_sparse
 
 
 def virtual_encoder(folder) -> Facts:
@@ -32,20 +39,59 @@ def virtual_reranker(folder) -> Facts:
     return msgspec.structs.replace(virtual_encoder(folder), tasks=("score",), dims=0, matryoshka=())
 
 
+def virtual_of_all_kinds(folder) -> Facts:
+    return msgspec.structs.replace(
+        virtual_encoder(folder),
+        tasks=("encode", "score"),
+        kinds=("dense", "sparse", "multivector"),
+        sparse=Sparse(),
+        multivector=MultiVector(dims=8, query_tokens=12, document_tokens=20),
+    )
+
+
 ENCODERS = {
     "openvino": ("openvino", tiny_encoder),
     "openvino-bf16": ("openvino", tiny_encoder),
+    "openvino-dense": ("openvino", tiny_dense),
     "openvino-cls": ("openvino", lambda folder: tiny_encoder(folder, pooling="cls", normalize=False)),
     "onnx-built": ("onnx", tiny_encoder),
     "onnx-built-cls": ("onnx", lambda folder: tiny_encoder(folder, pooling="cls", normalize=False)),
     "onnx-published": ("onnx", published_encoder),
     "onnx-published-int8": ("onnx", lambda folder: published_encoder(folder, quantised=True)),
+    "pytorch": ("pytorch", tiny_encoder),
     "virtual": ("virtual", virtual_encoder),
+}
+SPARSE = {
+    "openvino": ("openvino", tiny_sparse),
+    "openvino-sum": ("openvino", lambda folder: tiny_sparse(folder, sparse=Sparse(pooling="sum"))),
+    "openvino-looked-up": ("openvino", tiny_looked_up),
+    "onnx-built": ("onnx", tiny_sparse),
+    "onnx-published": ("onnx", published_sparse),
+    "onnx-published-int8": ("onnx", lambda folder: published_sparse(folder, quantised=True)),
+    "pytorch": ("pytorch", tiny_sparse),
+    "virtual": ("virtual", virtual_of_all_kinds),
+}
+MULTIVECTOR = {
+    "openvino": ("openvino", tiny_multivector),
+    "openvino-attends": ("openvino", lambda folder: tiny_multivector(folder, attend_to_expansion=True)),
+    "onnx-built": ("onnx", tiny_multivector),
+    "onnx-published": ("onnx", published_multivector),
+    "onnx-published-int8": ("onnx", lambda folder: published_multivector(folder, quantised=True)),
+    "pytorch": ("pytorch", tiny_multivector),
+    "virtual": ("virtual", virtual_of_all_kinds),
+}
+CLASSIFIERS = {
+    "openvino": ("openvino", tiny_classifier),
+    "onnx-built": ("onnx", tiny_classifier),
+    "onnx-published": ("onnx", published_classifier),
+    "pytorch": ("pytorch", tiny_classifier),
+    "virtual": ("virtual", lambda folder: msgspec.structs.replace(virtual_reranker(folder), labels=("no", "yes"))),
 }
 SCORERS = {
     "openvino": ("openvino", tiny_reranker),
     "onnx-built": ("onnx", tiny_reranker),
     "onnx-published": ("onnx", published_reranker),
+    "pytorch": ("pytorch", tiny_reranker),
     "virtual": ("virtual", virtual_reranker),
 }
 
@@ -66,6 +112,30 @@ def encoder(request, tmp_path_factory) -> tuple[Runtime, Facts]:
 @pytest.fixture(scope="module", params=SCORERS)
 def scorer(request, tmp_path_factory) -> Runtime:
     return opened(request.param, SCORERS, tmp_path_factory)[0]
+
+
+@pytest.fixture(scope="module", params=SPARSE)
+def sparse(request, tmp_path_factory) -> Runtime:
+    return opened(request.param, SPARSE, tmp_path_factory)[0]
+
+
+@pytest.fixture(scope="module", params=MULTIVECTOR)
+def multivector(request, tmp_path_factory) -> tuple[Runtime, Facts]:
+    return opened(request.param, MULTIVECTOR, tmp_path_factory)
+
+
+@pytest.fixture(scope="module", params=CLASSIFIERS)
+def classifier(request, tmp_path_factory) -> tuple[Runtime, Facts]:
+    return opened(request.param, CLASSIFIERS, tmp_path_factory)
+
+
+def rows_in_three_ways(runtime: Runtime, items: list[Item]) -> list[list[dict[str, np.ndarray]]]:
+    """The rows of `items`, in their order: each alone, all at once, all at once shuffled."""
+    order = random.Random(1).sample(range(len(items)), len(items))
+    shuffled = dict(zip(order, runtime.run(prepared(runtime, [items[i] for i in order]), 0).rows, strict=True))
+    alone = [runtime.run(prepared(runtime, [item]), 0).rows[0] for item in items]
+    together = runtime.run(prepared(runtime, items), 0).rows
+    return [alone, together, [shuffled[i] for i in range(len(items))]]
 
 
 def prepared(runtime: Runtime, items: list[Item]) -> list[Prepared]:
@@ -98,9 +168,8 @@ def test_every_runtime_in_the_folder_is_tried_here():
         name for name in modules if vars(importlib.import_module(f"shoal.runtimes.{name}")).get("open_runtime")
         not in (None, open_runtime)
     }  # fmt: skip
-    assert (
-        runtimes == {runtime for runtime, _ in ENCODERS.values()} == {runtime for runtime, _ in SCORERS.values()}
-    )
+    for tried in (ENCODERS, SPARSE, MULTIVECTOR, SCORERS, CLASSIFIERS):
+        assert runtimes == {runtime for runtime, _ in tried.values()}
 
 
 def test_a_runtime_that_is_not_there_is_an_error_that_names_it(tmp_path):
@@ -232,11 +301,91 @@ def test_what_cannot_be_scored_gets_its_error(scorer):
     assert [type(entry) for entry in entries] == [Prepared, InvalidInput, EmptyInput, InvalidInput, EmptyInput]
 
 
+@pytest.mark.parametrize("is_query", [True, False])
+def test_a_sparse_vector_has_ascending_indices_and_weights_above_0_whatever_the_batch(sparse, is_query):
+    items = [Item(text, kinds=("sparse",), is_query=is_query) for text in [*some_texts(23), "a capital"]]
+    alone, *others = rows_in_three_ways(sparse, items)
+    for row in alone:
+        indices, values = row["sparse.indices"], row["sparse.values"]
+        assert list(row) == ["sparse.indices", "sparse.values"]
+        assert (indices.dtype, values.dtype, indices.shape) == (np.int32, np.float32, values.shape)
+        assert np.all(np.diff(indices) > 0)
+        assert np.all(values > 0)
+    assert len(alone[-1]["sparse.values"]) > 1
+    for rows in others:
+        for one, row in zip(alone, rows, strict=True):
+            np.testing.assert_allclose(dotted(row), dotted(one), atol=1e-4)
+
+
+def dotted(row: dict[str, np.ndarray]) -> np.ndarray:
+    found = np.zeros(1000, np.float32)
+    found[row["sparse.indices"]] = row["sparse.values"]
+    return found
+
+
+@pytest.mark.parametrize("is_query", [True, False])
+def test_every_token_has_a_vector_of_length_one_that_is_the_same_whatever_the_batch(multivector, is_query):
+    runtime, facts = multivector
+    items = [Item(text, kinds=("multivector",), is_query=is_query) for text in some_texts(23)]
+    alone, *others = rows_in_three_ways(runtime, items)
+    for row in alone:
+        assert list(row) == ["multivector"]
+        assert row["multivector"].dtype == np.float32
+        assert row["multivector"].shape[1] == facts.multivector.dims
+        assert np.allclose(np.linalg.norm(row["multivector"], axis=1), 1, atol=1e-5)
+    for rows in others:
+        for one, row in zip(alone, rows, strict=True):
+            assert cosines(one["multivector"], row["multivector"]).min() >= 0.9999
+
+
+def test_a_query_is_filled_up_and_a_document_is_cut_each_to_its_own_length(multivector):
+    runtime, facts = multivector
+    asked = facts.multivector
+    items = [
+        Item(text, kinds=("multivector",), is_query=is_query)
+        for text in ("fish", "fish " * 100)
+        for is_query in (True, False)
+    ]
+    lengths = [len(row["multivector"]) for row in runtime.run(prepared(runtime, items), 0).rows]
+    marker = bool(asked.document_marker)
+    assert lengths == [asked.query_tokens, 3 + marker, asked.query_tokens, asked.document_tokens]
+    assert [p.truncated for p in prepared(runtime, items)] == [False, False, True, True]
+
+
+def test_a_limit_below_a_querys_own_length_is_kept(multivector):
+    runtime, _ = multivector
+    (row,) = runtime.run(
+        prepared(runtime, [Item("fish", kinds=("multivector",), is_query=True, max_tokens=8)]), 0
+    ).rows
+    assert len(row["multivector"]) == 8
+
+
+def test_a_kind_that_the_model_has_not_got_is_refused_by_name(encoder):
+    runtime, _ = encoder
+    error, also = runtime.prepare([Item("fish", kinds=("sparse",)), Item("fish", kinds=("dense", "multivector"))])
+    assert (type(error), type(also)) == (InvalidInput, InvalidInput)
+    assert "dense vectors, not sparse" in error.message
+    assert "not multivector" in also.message
+
+
+def test_a_model_with_several_labels_gives_a_logit_for_each_of_a_pair_or_of_one_text(classifier):
+    runtime, facts = classifier
+    items = [Item("capital of france", pair=text) for text in some_texts(9)] + [
+        Item(text) for text in some_texts(9)
+    ]
+    alone, *others = rows_in_three_ways(runtime, items)
+    assert all(row["score"].shape == (len(facts.labels),) for row in alone)
+    for rows in others:
+        for one, row in zip(alone, rows, strict=True):
+            np.testing.assert_allclose(row["score"], one["score"], atol=1e-4)
+    assert np.ptp(np.stack([row["score"] for row in alone]), axis=0).min() > 0.01
+
+
 OFFLINE = """
 import sys
 from pathlib import Path
 import msgspec
-from shoal.protocol.facts import Facts, Profile
+from shoal.protocol.facts import Facts, MultiVector, Profile, Sparse
 from shoal.protocol.items import Item
 calls = []
 watched = ("socket.connect", "socket.getaddrinfo", "socket.sendto", "socket.gethostbyname", "urllib.Request")

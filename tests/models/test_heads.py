@@ -3,7 +3,6 @@
 Tiny random checkpoints, both engines, alone, batched and shuffled, at the limits of length.
 """
 
-import json
 import random
 
 import msgspec
@@ -97,20 +96,9 @@ def test_every_pooling_is_what_its_name_says(tmp_path, engine, pooling):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_dense_modules_give_what_sentence_transformers_gives(tmp_path, engine, layers):
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
-    facts = tiny_dense(tmp_path, layers)
-    functions = {"tanh": torch.nn.Tanh(), "identity": torch.nn.Identity(), "gelu": torch.nn.GELU(),
-                 "silu": torch.nn.SiLU(), "sigmoid": torch.nn.Sigmoid(), "relu": torch.nn.ReLU()}  # fmt: skip
-    modules = [Transformer(str(tmp_path), max_seq_length=POSITIONS), Pooling(32, "mean")]
-    for layer in facts.dense:
-        config = json.loads((tmp_path / layer.folder / "config.json").read_text())
-        module = Dense(**config, activation_function=functions[layer.activation])
-        module.load_state_dict(load(tmp_path / layer.folder))
-        modules.append(module)
-    reference = SentenceTransformer(modules=[*modules, Normalize()], device="cpu")
-    runtime = opened(tmp_path, facts, engine)
-    expected = reference.encode(TEXTS)
+    runtime = opened(tmp_path, tiny_dense(tmp_path, layers), engine)
+    expected = SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS)
     for found in in_three_ways(runtime, [Item(text) for text in TEXTS]):
         np.testing.assert_allclose(np.stack([row["dense"] for row in found]), expected, rtol=0, atol=2e-5)
 
@@ -129,17 +117,6 @@ def test_a_shorter_vector_is_cut_after_the_dense_modules_and_before_the_norm(tmp
     np.testing.assert_allclose(cut["dense"], expected / np.linalg.norm(expected), atol=1e-6)
 
 
-def by_sentence_transformers(folder, sparse: Sparse, texts: list[str]) -> np.ndarray:
-    from sentence_transformers import SparseEncoder
-    from sentence_transformers.sentence_transformer.modules import Transformer
-    from sentence_transformers.sparse_encoder.modules import SpladePooling
-
-    activation = "log1p_relu" if sparse.activation == "log1p_log1p_relu" else "relu"
-    transformer = Transformer(str(folder), transformer_task="fill-mask", max_seq_length=POSITIONS)
-    modules = [transformer, SpladePooling(sparse.pooling, activation)]
-    return SparseEncoder(modules=modules, device="cpu").encode(texts, convert_to_sparse_tensor=False).numpy()
-
-
 def whole(row: dict[str, np.ndarray], words: int) -> np.ndarray:
     """A sparse row with all its zeros."""
     found = np.zeros(words, np.float32)
@@ -154,8 +131,11 @@ SPARSE = [Sparse(), Sparse(pooling="sum"), Sparse(activation="log1p_log1p_relu")
 @pytest.mark.parametrize("sparse", SPARSE, ids=lambda s: f"{s.pooling}-{s.activation}")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_words_get_the_weights_that_sentence_transformers_gives_them(tmp_path, engine, sparse, tied):
+    from sentence_transformers import SparseEncoder
+
     facts = tiny_sparse(tmp_path, tied=tied, sparse=sparse)
-    expected = by_sentence_transformers(tmp_path, sparse, TEXTS)
+    reference = SparseEncoder(str(tmp_path), device="cpu")
+    expected = reference.encode(TEXTS, convert_to_sparse_tensor=False).numpy()
     assert 0.1 < (expected > 0).mean() < 0.9
     runtime = opened(tmp_path, facts, engine)
     for found in in_three_ways(runtime, [Item(text, kinds=("sparse",)) for text in TEXTS]):

@@ -11,7 +11,6 @@ import numpy as np
 from shoal.families import Prepared
 from shoal.families.finish import Row
 from shoal.families.tokenize import load_tokenizer
-from shoal.families.weights import Checkpoint
 from shoal.protocol.errors import ModelLoadFailed, ShoalError
 from shoal.protocol.facts import Facts, Sparse
 from shoal.protocol.items import Item
@@ -47,13 +46,10 @@ class LookUp:
 
 
 def read_table(folder: Path, sparse: Sparse) -> Array:
-    """[vocabulary] fp32: JSON of token to weight, or the `weight` of a .safetensors file. ModelLoadFailed."""
+    """[vocabulary] fp32, of JSON that gives tokens their weights. Raises ModelLoadFailed."""
     path = folder / sparse.table
     tokenizer = load_tokenizer(folder)
-    size = tokenizer.get_vocab_size(with_added_tokens=True)
-    if path.suffix == ".safetensors":
-        return Checkpoint(path.parent).weight("weight", size)
-    weights = np.zeros(size, np.float32)
+    weights = np.zeros(tokenizer.get_vocab_size(with_added_tokens=True), np.float32)
     try:
         for token, weight in json.loads(path.read_bytes()).items():
             place = tokenizer.token_to_id(token)

@@ -6,12 +6,14 @@ show. Needs the `onnx` package.
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from shoal.protocol.facts import Facts
+from shoal.protocol.facts import Facts, Sparse
 from shoal.testing.checkpoints import POSITIONS, WIDTH, tiny_tokenizer
+from shoal.testing.heads import tiny_multivector
 
 
 def published_encoder(folder: Path, *, quantised: bool = False, output: str = "last_hidden_state") -> Facts:
@@ -47,6 +49,40 @@ def published_reranker(folder: Path) -> Facts:
     constants.append(numpy_helper.from_array(np.array([2], np.int64), "last"))
     _write(folder, nodes, constants, "logits", ["input_ids", "attention_mask", "token_type_ids"], [None, 1])
     return Facts(tasks=("score",), family="bert", files="onnx", max_tokens=POSITIONS)
+
+
+def published_sparse(folder: Path, *, quantised: bool = False) -> Facts:
+    """A masked language model: its logits are the states themselves, some 30 words' worth."""
+    facts = published_encoder(folder, quantised=quantised, output="logits")
+    return msgspec.structs.replace(
+        facts, kinds=("sparse",), sparse=Sparse(), dims=0, matryoshka=(), pooling="none", normalize=False
+    )
+
+
+def published_multivector(folder: Path, *, quantised: bool = False) -> Facts:
+    """Token states, projected outside the graph."""
+    facts = published_encoder(folder, quantised=quantised)
+    head = tiny_multivector(folder / "head")
+    (folder / "head" / "1_Dense").rename(folder / "1_Dense")
+    return msgspec.structs.replace(facts, tasks=head.tasks, kinds=head.kinds, multivector=head.multivector)
+
+
+def published_classifier(folder: Path) -> Facts:
+    """Its two logits are the reranker's and that from 1."""
+    facts = published_reranker(folder)
+    model = onnx.load(folder / "model.onnx")
+    (last,) = [node for node in model.graph.node if "logits" in node.output]
+    last.output[0] = "logit"
+    model.graph.initializer.append(numpy_helper.from_array(np.array(1, np.float32), "unit"))
+    model.graph.node.extend(
+        [
+            helper.make_node("Sub", ["unit", "logit"], ["other"]),
+            helper.make_node("Concat", ["logit", "other"], ["logits"], axis=1),
+        ]
+    )
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 2
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    return msgspec.structs.replace(facts, labels=("good", "bad"))
 
 
 def _states(tokens: int) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
