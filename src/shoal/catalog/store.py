@@ -123,6 +123,8 @@ class Store:
         files cannot be had, ResourceExhausted where they do not fit.
         """
         card = card_for(what, name, all_cards())
+        if card.unservable:
+            raise InvalidInput(f"{card.name} cannot be served: {card.unservable}")
         budget = disk_budget(disk)
         with self._alone(report):
             self._clean()
@@ -180,7 +182,10 @@ class Store:
         staged = Path(tempfile.mkdtemp(dir=self.home / "staging"))
         staged.chmod(0o755)
         taking = Taking(
-            report, lambda size: self._make_room(card, size, budget, evict), lambda: _look(staged, card)
+            report,
+            lambda size: self._make_room(card, size, budget, evict),
+            lambda: _look(staged, card),
+            self.home / "downloads",
         )
         revision = module.fetch(source, staged, taking)
         write_table(staged)
