@@ -87,9 +87,11 @@ def _on_pytorch(facts: Facts, tolerance: float, device: str, streams: int) -> Pr
     if not device:
         return Profile(runtime="pytorch", streams=streams, tolerance=tolerance)
     dtype: Literal["bf16", "fp32"] = "bf16" if _is_dense(facts) else "fp32"
+    # A sparse vector needs a number for each word of the vocabulary at every token.
+    batch_tokens = 2_048 if "sparse" in facts.kinds else 16_384
     return Profile(
         runtime="pytorch", device=device, dtype=dtype, streams=1, threads=cores(), batch_items=256,
-        batch_tokens=16_384, tolerance=min(tolerance, 0.999) if dtype == "bf16" else tolerance,
+        batch_tokens=batch_tokens, tolerance=min(tolerance, 0.999) if dtype == "bf16" else tolerance,
     )  # fmt: skip
 
 

@@ -21,6 +21,11 @@ from shoal.runtimes.pytorch_load import load_modules
 from shoal.runtimes.pytorch_tensors import Features, packed, padded, unpadded
 
 log = logging.getLogger("shoal.pytorch")
+_FEATURES = {
+    "score": "scores", "dense": "sentence_embedding", "sparse": "sentence_embedding",
+    "multivector": "token_embeddings",
+}  # fmt: skip
+"""What the library calls each output."""
 
 
 class Encoder:
@@ -33,8 +38,7 @@ class Encoder:
         self.dtype = torch.bfloat16 if self.profile.dtype == "bf16" else torch.float32
         transformer, heads = load_modules(folder, facts)
         self._transformer = transformer.to(self.device, self.dtype)
-        self._heads = [head.to(self.device) for head in heads]
-        self._output = "score" if facts.reads_pairs else facts.kinds[0]
+        self._heads = {output: [head.to(self.device) for head in chain] for output, chain in heads.items()}
         self._padding: int = transformer.tokenizer.pad_token_id or 0
         self._has_segments = "token_type_ids" in transformer.tokenizer.model_input_names
         self.vocabulary: int = transformer.model.get_input_embeddings().num_embeddings
@@ -43,22 +47,22 @@ class Encoder:
 
     def try_packed(self, max_tokens: int) -> None:
         """Run packed from now on, if the device gains by it and this model gives the same numbers so."""
-        if self._output == "score" or not pytorch_packed.has_kernel(self.device, self.dtype):
+        if "score" in self._heads or not pytorch_packed.has_kernel(self.device, self.dtype):
             return  # a classifier looks for each text's first token where padding would have put it
         # By padding's id some models tell positions, and no text holds it.
         tokens = [token for token in range(min(self.vocabulary, 1000)) if token != self._padding]
         random = np.random.default_rng(0)
         texts = [random.choice(tokens, min(length, max_tokens)).tolist() for length in (40, 3, 17)]
         batch = [Prepared(Item(), ids, [0] * len(ids)) for ids in texts]
-        (expected,) = self(batch).values()
+        expected = self(batch)
         model = self._transformer.model
         usual = model.config._attn_implementation
         try:
             pytorch_packed.register()
             model.set_attn_implementation(pytorch_packed.NAME)  # ignored by models with their own attention
             self.is_packed = model.config._attn_implementation == pytorch_packed.NAME
-            (found,) = self(batch).values()
-            self.is_packed = self.is_packed and _is_near(found, expected)
+            found = self(batch)
+            self.is_packed = self.is_packed and all(_is_near(found[output], expected[output]) for output in found)
         except Exception:  # whatever a stranger's layers raise
             log.info("this model does not run packed", exc_info=True)
             self.is_packed = False
@@ -71,7 +75,8 @@ class Encoder:
         is_out_of_memory = False
         try:
             with torch.inference_mode():
-                return {self._output: self._computed(batch).float().cpu().numpy()}
+                computed = self._computed(batch)
+                return {output: values.float().cpu().numpy() for output, values in computed.items()}
         except RuntimeError as e:
             if not _is_about_memory(e):
                 raise
@@ -81,20 +86,20 @@ class Encoder:
             torch.cuda.empty_cache()
         raise MemoryError(f"{self.device} has too little memory for {len(batch)} items at once")
 
-    def _computed(self, batch: Sequence[Prepared]) -> torch.Tensor:
-        features = self._transformer(self._features(batch))
-        for name, value in features.items():
+    def _computed(self, batch: Sequence[Prepared]) -> dict[str, torch.Tensor]:
+        states = self._transformer(self._features(batch))
+        for name, value in states.items():
             if torch.is_tensor(value) and value.is_floating_point():
-                features[name] = value.float()  # poolings and what follows add up many small numbers
-        for head in self._heads:
-            features = head(features)
-        if self._output == "score":
-            scores: torch.Tensor = features["scores"]
-            return scores
-        if self._output == "multivector":
-            return unpadded(features["token_embeddings"], batch)
-        vectors: torch.Tensor = features["sentence_embedding"]
-        return vectors
+                states[name] = value.float()  # poolings and what follows add up many small numbers
+        found: dict[str, torch.Tensor] = {}
+        for output, heads in self._heads.items():
+            features = dict(states)
+            for head in heads:
+                features = head(features)
+            found[output] = features[_FEATURES[output]]
+            if output == "multivector":
+                found[output] = unpadded(found[output], batch)
+        return found
 
     def _features(self, batch: Sequence[Prepared]) -> Features:
         is_packed = self.is_packed and not any(p.unseen for p in batch)
