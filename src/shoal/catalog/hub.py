@@ -9,7 +9,6 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal import __version__
 from shoal.catalog import Folder, Hub, Report, Taking
 from shoal.catalog import folder as folders
 from shoal.catalog.artifacts import copy, matches
@@ -18,6 +17,7 @@ from shoal.catalog.hub_errors import endpoint, first_line, not_cached, refusal
 from shoal.catalog.names import slug
 from shoal.catalog.offline import offline_by
 from shoal.protocol.errors import ModelLoadFailed
+from shoal.version import __version__
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoSibling

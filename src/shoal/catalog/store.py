@@ -153,10 +153,14 @@ class Store:
         if not self.home.is_dir():
             return []
         with self._alone(silent):
-            found = list(leftover_files.find(self.home, self._records.digests()))
+            found = self.leftovers()
             for leftover in () if dry_run else found:
                 leftover_files.remove(leftover)
         return found
+
+    def leftovers(self) -> list[Leftover]:
+        """What `collect` would remove, as far as can be told while others add and remove."""
+        return list(leftover_files.find(self.home, self._records.digests()))
 
     def verify(self, model: Model, report: Report = silent) -> bool:
         """Whether the model's files are still, byte for byte, what was added. Reads all of them."""

@@ -33,16 +33,22 @@ def rows_of(card: "Card", model: "Model | None") -> list[tuple[str, str]]:
         rows += [
             ("task", ", ".join(facts.tasks)),
             ("family", f"{facts.family}, from {facts.files}" if facts.files != "none" else "none: a stand-in"),
+            ("runtime", _runtime(model)),
             ("vector", _vector(model) if facts.dims else ""),
-            ("score", f"through {facts.activation}" if "score" in facts.tasks else ""),
+            ("words", _words(model)),
+            ("tokens", _tokens(model)),
+            ("score", _score(model) if "score" in facts.tasks else ""),
+            ("labels", ", ".join(facts.labels)),
             ("limit", f"{facts.max_tokens} tokens"),
             ("prompts", "\n".join(_prompts(model))),
-            ("size", megabytes(model.size_bytes)),
+            ("variants", "\n".join(_variants(model))),
+            ("size", megabytes(model.size_bytes) + (", kept" if model.keep else "")),
         ]
     rows += [
         ("licence", card.licence or "not said"),
         ("homepage", card.homepage),
         ("revision", card.revision or ("" if card.verified else "unverified")),
+        ("refused", card.unservable),
         ("files", str(model.folder) if model else f"not here: shoal add {card.name}"),
     ]
     return [(label, words) for label, words in rows if words]
@@ -80,6 +86,50 @@ def _vector(model: "Model") -> str:
     length = "normalised" if facts.normalize else "not normalised"
     pooling = "" if facts.pooling == "none" else f", {facts.pooling} pooling"
     return f"{facts.dims} dims{shorter}{pooling}, {length}"
+
+
+def _runtime(model: "Model") -> str:
+    """What would serve it on this machine."""
+    from shoal.node.devices import default_profile
+    from shoal.protocol.errors import ShoalError
+
+    try:
+        profile = default_profile(model.facts, model.card.tolerance)
+    except ShoalError as error:
+        return f"none here: {error.message}"
+    published = model.facts.files == "onnx"
+    return profile.runtime + (", as published" if published else f", {profile.dtype}")
+
+
+def _words(model: "Model") -> str:
+    sparse = model.facts.sparse
+    if sparse is None:
+        return ""
+    queries = "" if sparse.queries == "network" else f"; queries by the table {sparse.table}"
+    return f"weights of words, {sparse.pooling} of {sparse.activation}{queries}"
+
+
+def _tokens(model: "Model") -> str:
+    many = model.facts.multivector
+    if many is None:
+        return ""
+    query = f"queries filled up to {many.query_tokens}" if many.expand else "queries as they are"
+    return f"a vector of {many.dims} dims each, {query}, {len(many.skip)} words skipped in documents"
+
+
+def _score(model: "Model") -> str:
+    facts = model.facts
+    return f"through {facts.activation}" if facts.reads_pairs else "MaxSim of the tokens' vectors"
+
+
+def _variants(model: "Model") -> list[str]:
+    from shoal.catalog.variants import variants_of
+
+    return [
+        f"{model.card.name}:{name} ({variant.dtype}, cosine {variant.tolerance}"
+        + (f"; {' '.join(variant.note.split())})" if variant.note else ")")
+        for name, variant in variants_of(model.card, model.facts).items()
+    ]
 
 
 def _prompts(model: "Model") -> list[str]:

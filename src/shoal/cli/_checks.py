@@ -12,7 +12,9 @@ from typing import Literal
 import msgspec
 
 from shoal.catalog import Virtual
+from shoal.catalog.budget import disk_budget
 from shoal.catalog.store import Store
+from shoal.protocol.errors import InvalidInput
 
 GB = 1e9
 _IMPORT_TIMEOUT_S = 120.0
@@ -85,6 +87,23 @@ def check_store(store: Store) -> list[Finding]:
             todo = f"shoal rm {name}, then add it again"
             findings.append(Finding("fail", f"{name}: its files in {model.folder} were changed", todo))
     return findings or [Finding("ok", f"store {store.home}: {len(store.models())} models, every file as added")]
+
+
+def check_budget(store: Store) -> list[Finding]:
+    """What models take of their budget, and what no model needs."""
+    found = []
+    taken = sum({model.digest: model.size_bytes for model in store.models().values()}.values())
+    try:
+        budget = disk_budget()
+    except InvalidInput as error:
+        return [Finding("fail", f"SHOAL_DISK: {error.message}", "unset it, or set a size like 20GB")]
+    if budget:
+        level: Literal["ok", "warn"] = "ok" if taken <= budget else "warn"
+        todo = "" if taken <= budget else "shoal rm what is not needed, or raise SHOAL_DISK"
+        found.append(Finding(level, f"models take {taken / GB:.2f} GB of {budget / GB:.2f} GB (SHOAL_DISK)", todo))
+    if loose := sum(leftover.size_bytes for leftover in store.leftovers()):
+        found.append(Finding("warn", f"{loose / GB:.2f} GB under {store.home} that no model needs", "shoal gc"))
+    return found
 
 
 def check_models(store: Store) -> list[Finding]:

@@ -40,6 +40,7 @@ def _look() -> "Iterator[Finding]":
         lambda: checks.check_cpu(checks.cpu_flags()),
         lambda: checks.check_memory(checks.available_memory_bytes()),
         lambda: checks.check_disk(checks.free_disk_bytes(store.home), store.home),
+        lambda: checks.check_budget(store),
         lambda: checks.check_engine("openvino", "openvino>=2026.0") if is_x86 else [],
         lambda: checks.check_engine("onnxruntime", "onnxruntime>=1.20"),
         lambda: checks.check_store(store),

@@ -7,25 +7,50 @@ import typer
 if TYPE_CHECKING:
     from shoal.catalog import Card, Model
     from shoal.catalog.store import Store
+    from shoal.cli._pick import Entry
 
 
 def command(app: typer.Typer) -> None:
     @app.command()
     def models(
-        name: str = typer.Argument("", metavar="[NAME]", show_default=False, help="Show this one in detail."),
+        name: str = typer.Argument(
+            "", metavar="[NAME]", show_default=False, help="Show this one in detail, or search for these words."
+        ),
+        task: str = typer.Option("", "--task", help="Only what can do this: encode or score."),
+        kind: str = typer.Option("", "--kind", help="Only what gives these: dense, sparse or multivector."),
+        family: str = typer.Option("", "--family", help="Only this family, e.g. bert or modernbert."),
+        here: bool = typer.Option(False, "--here", help="Only models whose files are here."),
         every: bool = typer.Option(False, "--all", help="Also known models whose files are not here."),
         as_json: bool = typer.Option(False, "--json", help="For programs."),
     ) -> None:
-        """List the models that can be served."""
+        """List the models that can be served; with a search or a filter, those that are known."""
         from shoal.catalog.store import Store
+        from shoal.cli._pick import Asked
 
         store = Store()
-        if name:
+        asked = Asked(name, task, family, kind)
+        found = _found(store, asked, here or not (every or asked))
+        if name and (_is_known(store, name) or not found):
             _show_one(store, name, as_json)
         else:
-            _show_all(store, store.cards() if every else {n: m.card for n, m in store.models().items()}, as_json)
+            _show_all(store, found, as_json)
         for broken, why in store.problems.items():
             typer.echo(f"{broken} cannot be served: {why}", err=True)
+
+
+def _is_known(store: "Store", name: str) -> bool:
+    from shoal.catalog.names import parse_name
+
+    base, cards = parse_name(name).name, store.cards()
+    return base in cards or base.replace("__", "/", 1) in cards
+
+
+def _found(store: "Store", asked: Any, only_here: bool) -> "list[Entry]":
+    from shoal.cli._pick import entry_of
+
+    installed = store.models()
+    entries = [entry_of(card, installed.get(name)) for name, card in store.cards().items()]
+    return [entry for entry in entries if (entry.model or not only_here) and asked.fits(entry)]
 
 
 def _show_one(store: "Store", name: str, as_json: bool) -> None:
@@ -45,33 +70,33 @@ def _provenance(card: "Card") -> list[tuple[str, str]]:
     return [("", "")] + [(field, " ".join(words.split())) for field, words in card.provenance.items()]
 
 
-def _show_all(store: "Store", cards: "dict[str, Card]", as_json: bool) -> None:
+def _show_all(store: "Store", entries: "list[Entry]", as_json: bool) -> None:
     from shoal.cli import _card
 
-    here = store.models()
     if as_json:
-        listed = [(card, here.get(name)) for name, card in cards.items()]
-        _print_json([_card.as_data(c, model, is_default=_is_default(store, model)) for c, model in listed])
+        _print_json([_card.as_data(e.card, e.model, is_default=_is_default(store, e.model)) for e in entries])
         return
-    if not cards:
-        typer.echo("no models here yet; `shoal models --all` lists what `shoal add NAME` can bring", err=True)
+    if not entries:
+        typer.echo("no such model; `shoal models --all` lists what `shoal add NAME` can bring", err=True)
         return
-    rows = [_row(card, here.get(name), _is_default(store, here.get(name))) for name, card in cards.items()]
-    _card.print_table([["MODEL", "TASK", "DIMS", "TOKENS", "SIZE", "LICENCE"], *rows])
+    rows = [_row(entry, _is_default(store, entry.model)) for entry in entries]
+    _card.print_table([["MODEL", "TASK", "KINDS", "DIMS", "TOKENS", "SIZE", "LICENCE"], *rows])
 
 
-def _row(card: "Card", model: "Model | None", is_default: bool) -> list[str]:
+def _row(entry: "Entry", is_default: bool) -> list[str]:
     from shoal.cli import _card
 
-    if model is None:
-        return [card.name, "", "", "", "not here", card.licence]
-    task = ", ".join(model.facts.tasks) + (" (default)" if is_default else "")
-    dims, tokens = str(model.facts.dims or ""), str(model.facts.max_tokens)
-    return [card.name, task, dims, tokens, _card.megabytes(model.size_bytes), card.licence]
+    task = ", ".join(entry.tasks) + (" (default)" if is_default else "")
+    missing = "cannot be served" if entry.card.unservable else "not here"
+    size = _card.megabytes(entry.model.size_bytes) if entry.model else missing
+    dims, tokens = str(entry.dims or ""), str(entry.max_tokens or "")
+    return [entry.card.name, task, ", ".join(entry.kinds), dims, tokens, size, entry.card.licence]
 
 
 def _is_default(store: "Store", model: "Model | None") -> bool:
-    return model is not None and any(store.default_model(task) == model for task in model.facts.tasks)
+    if model is None:
+        return False
+    return model.card.name in {store.default_model(task).name for task in model.facts.tasks}
 
 
 def _print_json(data: Any) -> None:
