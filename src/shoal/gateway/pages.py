@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from shoal.catalog import Card, Model
+from shoal.catalog.variants import variants_of
 from shoal.dialects import Reply
 from shoal.observe import metrics
 from shoal.protocol.errors import ModelNotFound
@@ -169,6 +170,7 @@ class Pages:
         """One body for OpenAI's clients (id, object, …) and for the native ones (name, state, …)."""
         status = states.get(model.name, _ABSENT)
         facts = model.facts
+        variants = variants_of(model.card, facts)
         return {
             "id": model.name,
             "object": "model",
@@ -192,7 +194,8 @@ class Pages:
             "licence": model.card.licence,
             "dtype": status.dtype,
             "runtime": status.runtime,
-            "tolerance": status.tolerance or model.card.tolerance,
+            "tolerance": status.tolerance or (variants[model.variant] if model.variant else model.card).tolerance,
+            "variants": {} if model.variant else variants,
             "pinned": status.pinned,
             "memory_bytes": status.memory_bytes,
             "size_bytes": model.size_bytes,
