@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from faq import read_pairs
 
 from shoal.catalog import Model
 from shoal.catalog.store import Store
@@ -23,3 +24,8 @@ def bge(home) -> Model:
 @pytest.fixture(scope="session")
 def reranker(home) -> Model:
     return Store(home).resolve("cross-encoder/ms-marco-MiniLM-L-12-v2")
+
+
+@pytest.fixture(scope="session")
+def faq(home) -> tuple[list[str], list[str]]:
+    return read_pairs(home)
