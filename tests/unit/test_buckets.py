@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.families import Prepared
+from shoal.families.weights import Table
 from shoal.protocol.items import Item
 from shoal.runtimes.buckets import Packed, pack
 
@@ -49,6 +50,18 @@ def test_shapes_are_few_and_every_text_has_a_token_to_look_at(lengths):
 def test_a_table_is_looked_up_by_token_id_and_anything_else_is_passed_on():
     p = packed([2, 1])
     table = np.arange(400, dtype=np.float32).reshape(200, 2)
-    rows, mask = p.feed(["rows0", "mask"], {"rows0": table})
+    rows, mask = p.feed(["rows0", "mask"], {"rows0": Table(table)})
     assert rows[:3].tolist() == [[0, 1], [2, 3], [200, 201]]
     assert mask is p.mask
+
+
+def test_tokens_that_none_may_look_at_have_their_rows_but_are_not_in_the_mask():
+    texts = [(5, 2), (3, 0), (4, 3)]
+    p = pack([Prepared(Item(), list(range(10, 10 + n)), [0] * n, unseen=unseen) for n, unseen in texts])
+    assert p.mask[:, :6].tolist() == [[1, 1, 1, 0, 0, 0], [1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0], [1] + [0] * 5]
+    assert p.ids[p.gather][0, :5].tolist() == [10, 11, 12, 13, 14]
+    assert p.ids[p.lasts[:3]].tolist() == [12, 12, 10]
+
+
+def test_tokens_are_numbered_from_1_and_padding_is_0():
+    assert packed([3, 1]).ordinals[:, :4].tolist() == [[1, 2, 3, 0], [1, 0, 0, 0]]

@@ -2,14 +2,12 @@
 
 import math
 
+import msgspec
 import numpy as np
-import pytest
 
 from shoal.families import Prepared
 from shoal.families.finish import finish
-from shoal.families.outside import pool
-from shoal.protocol.errors import ModelLoadFailed
-from shoal.protocol.facts import Facts
+from shoal.protocol.facts import Facts, MultiVector, Sparse
 from shoal.protocol.items import Item
 
 ENCODER = Facts(tasks=("encode",), family="bert", files="none", max_tokens=8, dims=4, normalize=True)
@@ -78,13 +76,52 @@ def test_a_sigmoid_of_any_logit_is_exact_and_never_overflows():
     assert np.allclose(found, [0, math.exp(-60), 4.5397868e-05, 0.5, 0.9999546, 1], rtol=1e-6, atol=0)
 
 
-def test_mean_pooling_leaves_padding_out_and_cls_takes_the_first():
-    states = np.array([[[1, 2], [3, 4], [99, 99]], [[5, 6], [7, 8], [9, 10]]], np.float32)
-    mask = np.array([[1, 1, 0], [1, 1, 1]])
-    assert np.allclose(pool(states, mask, "mean"), [[2, 3], [7, 8]])
-    assert np.allclose(pool(states, mask, "cls"), [[1, 2], [5, 6]])
+def test_several_labels_are_logits_whatever_the_activation():
+    facts = msgspec.structs.replace(SIGMOID, labels=("no", "yes"))
+    (row,) = finish({"score": np.array([[-3.0, 2.0], [7, 7]], np.float32)}, batch(Item("a", pair="b")), facts)
+    assert row["score"].tolist() == [-3.0, 2.0]
 
 
-def test_token_states_without_a_pooling_fail_the_load():
-    with pytest.raises(ModelLoadFailed, match="pooling"):
-        pool(np.zeros((1, 1, 2)), np.ones((1, 1)), "none")
+SPARSE = msgspec.structs.replace(PLAIN, kinds=("sparse",), sparse=Sparse())
+TOKENS = msgspec.structs.replace(PLAIN, kinds=("dense", "multivector"), multivector=MultiVector(dims=2))
+
+
+def sparse(weights, facts) -> list[np.ndarray]:
+    values = {"sparse": np.array([weights], np.float32)}
+    (row,) = finish(values, batch(Item("a", kinds=("sparse",))), facts)
+    return [row["sparse.indices"], row["sparse.values"]]
+
+
+def test_a_sparse_vector_has_the_words_above_0_and_their_logs_after_a_maximum_but_not_after_a_sum():
+    weights = [0, 2, 0, 1e-6, 5]
+    indices, values = sparse(weights, SPARSE)
+    assert (indices.dtype, indices.tolist()) == (np.int32, [1, 3, 4])
+    assert np.allclose(values, np.log1p([2, 1e-6, 5]), rtol=1e-6, atol=0)
+    twice = msgspec.structs.replace(SPARSE, sparse=Sparse(activation="log1p_log1p_relu"))
+    assert np.allclose(sparse(weights, twice)[1], np.log1p(np.log1p([2, 1e-6, 5])), rtol=1e-6, atol=0)
+    plain = msgspec.structs.replace(SPARSE, sparse=Sparse(activation="relu"))
+    summed = msgspec.structs.replace(SPARSE, sparse=Sparse(pooling="sum"))
+    for facts in (plain, summed):
+        assert np.allclose(sparse(weights, facts)[1], [2, 1e-6, 5])
+
+
+def test_a_sparse_vector_without_words_is_empty_and_one_that_is_not_finite_is_left_for_the_check_to_find():
+    assert [part.shape for part in sparse([0, 0, 0], SPARSE)] == [(0,), (0,)]
+    assert not np.isfinite(sparse([0, math.nan, 1], SPARSE)[1]).all()
+    assert not np.isfinite(sparse([0, math.inf, 1], SPARSE)[1]).all()
+
+
+def test_each_text_gets_the_vectors_of_its_own_tokens_those_kept_and_in_the_norm_it_asks_for():
+    kinds = ("multivector",)
+    texts = [
+        Prepared(Item("a", kinds=kinds), [1, 2, 3], [0] * 3, kept=[0, 2]),
+        Prepared(Item("b", kinds=("dense",)), [1], [0]),
+        Prepared(Item("c", kinds=kinds, normalize=False), [1, 2], [0] * 2),
+    ]
+    values = np.array([[3, 4], [1, 1], [0, 2], [9, 9], [5, 6], [7, 8], [50, 50]], np.float32)  # the last pads
+    rows = finish({"dense": np.ones((4, 4), np.float32), "multivector": values}, texts, TOKENS)
+    assert [sorted(row) for row in rows] == [["multivector"], ["dense"], ["multivector"]]
+    assert np.allclose(rows[0]["multivector"], [[0.6, 0.8], [0, 1]])
+    assert np.allclose(rows[2]["multivector"], [[5, 6], [7, 8]])
+    values[:] = 0
+    assert np.allclose(rows[2]["multivector"], [[5, 6], [7, 8]])

@@ -30,7 +30,7 @@ def describe(family: Family, ops: Ops, folder: Path, facts: Facts) -> dict[str, 
         return {"score": network.logits(states, max(1, len(facts.labels)))}
     heads: dict[Kind, Callable[[], Node]] = {
         "dense": lambda: through(ops, _pooled(ops, states, facts), read_linears(folder, facts.dense)),
-        "sparse": lambda: _sparse(ops, network.words(states), sparse_facts(facts)),
+        "sparse": lambda: _sparse(ops, sparse_facts(facts), network.words(states)),
         "multivector": lambda: through(ops, states, read_projection(folder, facts)),
     }
     return {kind: heads[kind]() for kind in facts.kinds}
@@ -56,7 +56,7 @@ def _pooled(ops: Ops, states: Node, facts: Facts) -> Node:
     return ops.pool(states, facts.pooling)
 
 
-def _sparse(ops: Ops, words: Words, sparse: Sparse) -> Node:
+def _sparse(ops: Ops, sparse: Sparse, words: Words) -> Node:
     starts = range(0, len(words.weight), _WORDS_AT_ONCE)
     return ops.concat([_some_words(ops, words, start, sparse) for start in starts])
 

@@ -70,6 +70,15 @@ def tiny_sparse(folder: Path, *, tied: bool = True, sparse: Sparse | None = None
 def tiny_looked_up(folder: Path) -> Facts:
     """A sparse model whose queries are looked up: of the words that have a letter "a" in them, 1.5 each."""
     facts = tiny_sparse(folder, sparse=Sparse(queries="table", table="idf.json"))
+    static = "query_0_SparseStaticEmbedding"
+    modules = "sentence_transformers.sparse_encoder.modules"
+    types = {
+        "": _TRANSFORMER, "1_SpladePooling": f"{modules}.splade_pooling.SpladePooling",
+        static: f"{modules}.sparse_static_embedding.SparseStaticEmbedding",
+    }  # fmt: skip
+    structure = {"query": [static], "document": ["", "1_SpladePooling"]}
+    _write(folder / "router_config.json", {"types": types, "structure": structure, "parameters": {}})
+    _write_modules(folder, [("", "sentence_transformers.base.modules.router.Router")])
     words = tiny_tokenizer().get_vocab()
     _write(folder / "idf.json", {word: 1.5 for word in words if "a" in word and "[" not in word})
     return facts
@@ -92,7 +101,9 @@ def tiny_multivector(folder: Path, kinds: tuple[Kind, ...] = ("multivector",), *
         "skiplist_words": said.skip,
     }  # fmt: skip
     _write(folder / "config_sentence_transformers.json", config)
-    changes: dict[str, Any] = {} if "dense" in kinds else {"dims": 0, "matryoshka": (), "pooling": "none"}
+    changes: dict[str, Any] = {"dims": 0, "matryoshka": (), "pooling": "none", "normalize": False}
+    if "dense" in kinds:
+        changes = {}
     return msgspec.structs.replace(facts, tasks=("encode", "score"), kinds=kinds, multivector=said, **changes)
 
 
