@@ -3,9 +3,10 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from shoal.families import Prepared
-from shoal.families.weights import Table
+from shoal.families.weights import Checkpoint
 from shoal.protocol.items import Item
 from shoal.runtimes.buckets import Packed, pack
 
@@ -47,10 +48,12 @@ def test_shapes_are_few_and_every_text_has_a_token_to_look_at(lengths):
     assert texts < 2 * len(lengths)
 
 
-def test_a_table_is_looked_up_by_token_id_and_anything_else_is_passed_on():
+def test_a_table_is_looked_up_by_token_id_and_anything_else_is_passed_on(tmp_path):
     p = packed([2, 1])
-    table = np.arange(400, dtype=np.float32).reshape(200, 2)
-    rows, mask = p.feed(["rows0", "mask"], {"rows0": Table(table)})
+    save_file({"words": np.arange(400, dtype=np.float32).reshape(200, 2)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    table = Checkpoint(tmp_path).table("words", 200, 2)
+    rows, mask = p.feed(["rows0", "mask"], {"rows0": table})
     assert rows[:3].tolist() == [[0, 1], [2, 3], [200, 201]]
     assert mask is p.mask
 
