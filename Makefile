@@ -15,11 +15,12 @@ TEST_HOME ?= $(CURDIR)/.cache/shoal
 MODELS := sentence-transformers/all-MiniLM-L6-v2 cross-encoder/ms-marco-MiniLM-L-12-v2 \
   BAAI/bge-small-en-v1.5 shoal/virtual-encoder shoal/virtual-reranker
 
-# The foreign clients whose wire we speak. Their metadata asks for a newer Python than their code needs, so
-# they are installed alone, and what they need is named here.
-FOREIGN := sie-sdk==0.10.1 sie-langchain==0.10.1
+# The foreign clients whose wire we speak. Their metadata asks for a newer Python, or an older hub client, than
+# their code needs, so they are installed alone, and what they need is named here. langchain-huggingface is the
+# last that takes the URL of a server.
+FOREIGN := sie-sdk==0.10.1 sie-langchain==0.10.1 langchain-huggingface==1.2.1
 FOREIGN_NEEDS := 'aiohttp>=3.9,<4' 'msgpack>=1.2.1,<2' 'msgpack-numpy>=0.4,<1' 'numpy>=2,<2.5' \
-  'pillow>=12.2' 'pyyaml>=6,<7' 'websockets>=14,<15' 'langchain-core>=0.3,<2'
+  'pillow>=12.2' 'pyyaml>=6,<7' 'websockets>=14,<15' 'langchain-core>=0.3,<2' 'huggingface-hub>=1,<3'
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -29,15 +29,15 @@ def said(response: httpx.Response, value: Any) -> Said:
     """`value` reads the answer's body, and the body of a refusal is read here."""
     body = body_of(response)
     if response.status_code != 200:
-        return Said(response.status_code, error=body.get("error") or body["detail"])
-    usage = body["usage"]
-    return Said(
-        200,
-        value(body),
-        usage.get("input_tokens", usage.get("total_tokens")),
-        usage["truncated"],
-        int(response.headers.get("x-shoal-truncated", 0)),
-    )
+        # TEI's `error` is the message; the facts stand beside it.
+        error = body if "error_type" in body else body.get("error") or body["detail"]
+        return Said(response.status_code, error=error)
+    cut = int(response.headers.get("x-shoal-truncated", 0))
+    if isinstance(body, list):  # TEI's answers have no place for usage, its headers do
+        return Said(200, value(body), int(response.headers["x-compute-tokens"]), cut, cut)
+    usage = body["usage"] if "usage" in body else body["meta"]["billed_units"]
+    tokens = usage.get("input_tokens", usage.get("total_tokens"))
+    return Said(200, value(body), tokens, usage.get("truncated", cut), cut)
 
 
 def body_of(response: httpx.Response) -> dict[Any, Any]:
@@ -72,6 +72,21 @@ def embed_list(http: httpx.Client, text: str, model: str = MINILM, **fields: Any
     return said(answer, lambda b: np.frombuffer(base64.b64decode(b["data"][0]["embedding"]), "<f4"))
 
 
+def embed_cohere(http: httpx.Client, text: str, model: str = MINILM, truncate: str = "end", **fields: Any) -> Said:
+    fields["truncate"] = {"end": "END", "start": "START", "error": "NONE"}[truncate]
+    answer = http.post("/v2/embed", json={"model": model, "texts": [text]} | fields)
+    return said(answer, lambda b: np.array(b["embeddings"]["float"][0]))
+
+
+def embed_tei(http: httpx.Client, text: str, model: str = MINILM, truncate: str = "end", **fields: Any) -> Said:
+    answer = http.post("/embed", json={"model": model, "inputs": text} | fields | tei_cut(truncate))
+    return said(answer, lambda b: np.array(b[0]))
+
+
+def tei_cut(truncate: str) -> dict[str, Any]:
+    return {"truncate": truncate != "error", "truncation_direction": "Left" if truncate == "start" else "Right"}
+
+
 def score_string(http: httpx.Client, query: str, document: str, **options: Any) -> Said:
     body = {"query": query, "items": [document], "options": {"raw": True} | options}
     return said(http.post(f"/v1/score/{RERANKER}", json=body), lambda b: b["scores"][0]["score"])
@@ -89,11 +104,18 @@ def rerank(path: str, http: httpx.Client, query: str, document: Any, **fields: A
     return said(http.post(path, json=body), lambda b: b["results"][0]["relevance_score"])
 
 
+def rerank_tei(http: httpx.Client, query: str, text: str, truncate: str = "end", **fields: Any) -> Said:
+    body = {"model": RERANKER, "query": query, "texts": [text], "raw_scores": True} | fields | tei_cut(truncate)
+    return said(http.post("/rerank", json=body), lambda b: b[0]["score"])
+
+
 ENCODERS = {
     "native json": encode_json,
     "native msgpack": encode_msgpack,
     "openai string": embed_string,
     "openai list base64": embed_list,
+    "cohere embed": embed_cohere,
+    "tei embed": embed_tei,
 }
 SCORERS = {
     "native json": score_string,
@@ -103,6 +125,7 @@ SCORERS = {
     "jina, a text object": lambda http, query, text, **more: rerank(
         "/rerank", http, query, {"text": text}, **more
     ),
+    "tei rerank": rerank_tei,
 }
 
 

@@ -77,7 +77,7 @@ def test_the_advertised_limit_of_a_pair_is_the_effective_one(http, words, route)
     assert (strict.error["code"], strict.error["limit"], strict.error["seen"]) == ("INPUT_TOO_LONG", 512, 513)
 
 
-@pytest.mark.parametrize("route", ENCODERS)
+@pytest.mark.parametrize("route", ["native json", "native msgpack", "openai string", "openai list base64"])
 def test_an_unknown_policy_is_refused(http, route):
     said = ENCODERS[route](http, "a", truncate="middle")
     assert (said.status, said.error["code"]) == (400, "INVALID_INPUT")

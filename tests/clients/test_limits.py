@@ -54,7 +54,7 @@ def test_a_time_limit_that_cannot_be_kept_is_refused(http, value):
     assert "X-Shoal-Timeout-Ms" in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("path", ["/v1/embed", "/nowhere", "/v1/models/no/such", "/v1/encode/"])
+@pytest.mark.parametrize("path", ["/v1/embedding", "/nowhere", "/v1/models/no/such", "/v1/encode/"])
 def test_a_path_that_leads_nowhere_says_so_in_every_clients_shape(http, path):
     answer = http.get(path)
     assert answer.status_code == 404

@@ -64,6 +64,26 @@ def test_scores_are_the_same_alone_together_and_shuffled_among_long_neighbours(o
         assert abs(shuffled[i] - score) <= 1e-3
 
 
+def test_every_reranker_here_puts_paris_above_london_on_each_route(http, home):
+    rerankers = [
+        model.name
+        for model in Store(home).models().values()
+        if "score" in model.facts.tasks and not model.facts.labels and model.facts.files != "none"
+    ]
+    assert RERANKER in rerankers
+    for model in rerankers:
+        asked = {"model": model, "query": QUERY}
+        native = http.post(f"/v1/score/{model}", json={"query": QUERY, "items": CAPITALS}).json()["scores"]
+        cohere = http.post("/v2/rerank", json=asked | {"documents": CAPITALS}).json()["results"]
+        tei = http.post("/rerank", json=asked | {"texts": CAPITALS}).json()
+        for order in (
+            [int(e["item_id"][5:]) for e in native],
+            [e["index"] for e in cohere],
+            [e["index"] for e in tei],
+        ):
+            assert order == [1, 0, 2], model
+
+
 def test_near_duplicates_of_a_perfect_answer_do_not_tie_and_keep_the_order_of_their_logits(rerank):
     found = rerank(documents=NEAR)["results"]
     raw = rerank(documents=NEAR, raw_scores=True)["results"]

@@ -12,7 +12,7 @@ import msgspec
 from shoal.dialects import Reply, Route, Timing
 from shoal.dialects.arrays import plain_list
 from shoal.dialects.bodies import JSON, answer_headers, json_only, peek_model
-from shoal.dialects.refusals import at, refusal
+from shoal.dialects.refusals import at, error_fields, refusal
 from shoal.dialects.tei_bodies import Embed, Predict, Rerank, request_of
 from shoal.protocol import errors
 from shoal.protocol.envelope import Envelope
@@ -71,7 +71,7 @@ class Tei:
     def refuse(self, error: ShoalError, *, accept: str = "") -> Reply:
         other = error.status, "Backend" if error.status >= 500 else "Validation"
         status, kind = next((to for cause, to in _ERRORS if isinstance(error, cause)), other)
-        return refusal(error, {"error": error.message, "error_type": kind, "code": error.code}, status=status)
+        return refusal(error, error_fields(error) | {"error": error.message, "error_type": kind}, status=status)
 
 
 _ERRORS: tuple[tuple[type[ShoalError], tuple[int, str]], ...] = (
@@ -118,7 +118,7 @@ def _sparse(vectors: list[Vector]) -> list[Any]:
 def _compared(vectors: list[Vector]) -> list[float]:
     """The cosine of the first with each of the others; all have length 1."""
     source, *others = [vector.dense for vector in vectors if vector.dense is not None]
-    return [float(source @ other) for other in others]
+    return [max(-1.0, min(1.0, float(source @ other))) for other in others]
 
 
 _ENCODED: dict[str, Callable[[list[Vector]], list[Any]]] = {
