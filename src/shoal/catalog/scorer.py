@@ -41,9 +41,12 @@ def scorer(layout: Layout, config: Config) -> dict[str, object]:
 
 
 def _labels(config: Config) -> list[str]:
-    """In the order of the network's outputs. Raises InvalidInput where their numbers are not 0…n-1."""
+    """In the order of the network's outputs. Raises InvalidInput where their numbers are not 0…n-1.
+
+    transformers takes two where a file names none, and so names none where there are two.
+    """
     named = config.id2label or {}
-    count = config.num_labels or len(named) or 1
+    count = config.num_labels or len(named) or 2
     if not named:
         return [f"LABEL_{i}" for i in range(count)]
     if set(named) != {str(i) for i in range(count)}:

@@ -17,6 +17,9 @@ _ACTIVATIONS = {"relu": "log1p_relu", "log1p_relu": "log1p_log1p_relu"}
 
 def is_sparse(layout: Layout) -> bool:
     kinds = {module.kind for module in layout.modules or ()}
+    if "Router" in kinds:
+        router = read(layout.folder, "router_config.json", RouterConfig)
+        kinds |= set(router.kinds("query") + router.kinds("document")) if router is not None else {"SpladePooling"}
     return layout.sentence.model_type == "SparseEncoder" or bool(
         kinds & {"SpladePooling", "MLMTransformer", "SparseStaticEmbedding"}
     )
