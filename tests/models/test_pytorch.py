@@ -19,6 +19,7 @@ from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 
+from shoal.catalog.known import ON_PYTORCH
 from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Dense as DenseFacts
 from shoal.protocol.facts import Facts, MultiVector, Profile, Sparse
@@ -58,33 +59,56 @@ def worst(found: list[np.ndarray], expected) -> float:
 
 
 def configs() -> dict[str, transformers.PretrainedConfig]:
-    """Architectures that differ in how they know places, what they add up and where they look."""
-    common = {
-        "vocab_size": tiny_tokenizer().get_vocab_size(), "hidden_size": WIDTH, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "intermediate_size": 64, "pad_token_id": 0,
-    }  # fmt: skip
+    """Architectures that differ in how they know places, what they add up and where they look; all that a model
+    may be of without being built in, and some that are."""
+    size = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    common = {"vocab_size": tiny_tokenizer().get_vocab_size(), "hidden_size": WIDTH, "pad_token_id": 0, **size}
     learned = {**common, "max_position_embeddings": POSITIONS}
+    offset = {**common, "max_position_embeddings": POSITIONS + 1}
+    grouped = {**learned, "num_key_value_heads": 2}
+    split = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
+    t5 = {
+        "vocab_size": common["vocab_size"],
+        "d_model": WIDTH,
+        "d_kv": 8,
+        "d_ff": 64,
+        "num_layers": 2,
+        "num_heads": 4,
+    }
+    marks = {"cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
+    known = transformers
     return {
-        "bert": transformers.BertConfig(**learned),
-        "roberta": transformers.RobertaConfig(**{**common, "max_position_embeddings": POSITIONS + 1}),
-        "mpnet": transformers.MPNetConfig(**{**common, "max_position_embeddings": POSITIONS + 2}),
-        "distilbert": transformers.DistilBertConfig(
+        "albert": known.AlbertConfig(**learned, embedding_size=16),
+        "bert": known.BertConfig(**learned),
+        "big_bird": known.BigBirdConfig(**learned, attention_type="original_full"),
+        "deberta": known.DebertaConfig(**learned, **split),
+        "deberta-v2": known.DebertaV2Config(**learned, **split, position_buckets=8),
+        "distilbert": known.DistilBertConfig(
             vocab_size=common["vocab_size"], dim=WIDTH, n_layers=2, n_heads=4, hidden_dim=64,
             max_position_embeddings=POSITIONS,
         ),
-        "electra": transformers.ElectraConfig(**learned, embedding_size=16),
-        "albert": transformers.AlbertConfig(**learned, embedding_size=16),
-        "deberta-v2": transformers.DebertaV2Config(
-            **learned, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8
+        "electra": known.ElectraConfig(**learned, embedding_size=16),
+        "ernie": known.ErnieConfig(**learned),
+        "eurobert": known.EuroBertConfig(**learned),
+        "gemma2": known.Gemma2Config(**grouped, head_dim=8, sliding_window=8),
+        "gemma3_text": known.Gemma3TextConfig(
+            **grouped, head_dim=8, sliding_window=8, use_bidirectional_attention=True
         ),
-        "modernbert": transformers.ModernBertConfig(
-            **learned, local_attention=8, global_attn_every_n_layers=2, cls_token_id=2, sep_token_id=3,
-            bos_token_id=2, eos_token_id=3,
-        ),
-        "t5": transformers.T5Config(
-            vocab_size=common["vocab_size"], d_model=WIDTH, d_kv=8, d_ff=64, num_layers=2, num_heads=4
-        ),
-        "qwen3": transformers.Qwen3Config(**learned, num_key_value_heads=2, head_dim=8),
+        "llama": known.LlamaConfig(**grouped),
+        "longformer": known.LongformerConfig(**offset, attention_window=[8, 8]),
+        "megatron-bert": known.MegatronBertConfig(**learned),
+        "mistral": known.MistralConfig(**grouped, sliding_window=8),
+        "modernbert": known.ModernBertConfig(**learned, **marks, local_attention=8, global_attn_every_n_layers=2),
+        "mpnet": known.MPNetConfig(**{**common, "max_position_embeddings": POSITIONS + 2}),
+        "mt5": known.MT5Config(**t5),
+        "qwen2": known.Qwen2Config(**grouped),
+        "qwen3": known.Qwen3Config(**grouped, head_dim=8),
+        "rembert": known.RemBertConfig(**learned, input_embedding_size=16, output_embedding_size=16),
+        "roberta": known.RobertaConfig(**offset),
+        "roformer": known.RoFormerConfig(**learned),
+        "t5": known.T5Config(**t5),
+        "umt5": known.UMT5Config(**t5),
+        "xlm-roberta-xl": known.XLMRobertaXLConfig(**offset),
     }  # fmt: skip
 
 
@@ -96,11 +120,14 @@ def write_transformer(folder, config: transformers.PretrainedConfig, head=transf
         for parameter in model.parameters():
             parameter.normal_(1.0 if parameter.ndim == 1 else 0.0, 0.2)
     model.save_pretrained(folder)
-    tokenizer = transformers.PreTrainedTokenizerFast(
+    their_tokenizer().save_pretrained(folder)
+
+
+def their_tokenizer() -> transformers.PreTrainedTokenizerFast:
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tiny_tokenizer(), model_max_length=POSITIONS,
         **{f"{marker}_token": f"[{marker.upper()}]" for marker in ("pad", "unk", "cls", "sep", "mask")},
     )  # fmt: skip
-    tokenizer.save_pretrained(folder)
 
 
 def encoder_facts(family: str, **more) -> Facts:
@@ -110,11 +137,18 @@ def encoder_facts(family: str, **more) -> Facts:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("family", configs())
+FAMILIES = configs()
+
+
+def test_every_kind_that_the_catalog_sends_here_is_tried():
+    assert set(FAMILIES) >= ON_PYTORCH
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_an_architecture_gives_the_vectors_of_sentence_transformers(tmp_path, family):
     write_transformer(tmp_path, configs()[family])
     reference = SentenceTransformer(str(tmp_path), device="cpu")
-    reference.max_seq_length = POSITIONS
+    reference[0].processor = their_tokenizer()  # some architectures would read its file by rules of their own
     expected = reference.encode(TEXTS)
     runtime = opened(tmp_path, encoder_facts(f"{family} as it comes"))
     for found in in_three_ways(runtime, [Item(text) for text in TEXTS]):
@@ -242,7 +276,10 @@ def test_token_vectors_are_those_of_sentence_transformers(tmp_path):
         assert worst(found, expected) <= 1e-5
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "modernbert", "qwen3"])
+PACKED = ["bert", "roberta", "distilbert", "electra", "modernbert", "eurobert", "mistral", "gemma3_text", "qwen3"]
+
+
+@pytest.mark.parametrize("family", PACKED)
 def test_packed_texts_give_the_numbers_of_padded_ones(tmp_path, monkeypatch, family):
     """The kernel itself needs CUDA; what is tried here is everything around it."""
     write_transformer(tmp_path, configs()[family])
@@ -258,7 +295,7 @@ def test_packed_texts_give_the_numbers_of_padded_ones(tmp_path, monkeypatch, fam
         assert worst(found, expected) <= 1e-5
 
 
-@pytest.mark.parametrize("family", ["mpnet", "t5", "deberta-v2"])
+@pytest.mark.parametrize("family", ["mpnet", "t5", "deberta-v2", "gemma2"])
 def test_a_model_that_cannot_run_packed_is_padded_as_before(tmp_path, monkeypatch, family):
     write_transformer(tmp_path, configs()[family])
     facts = encoder_facts(f"{family} as it comes")

@@ -23,8 +23,9 @@ class Config(Struct):
     architectures: list[str] | None = None
     hidden_size: Width | None = None
     dim: Width | None = None
-    """The width, as DistilBERT calls it; `n_embd` and `n_positions` are GPT-2's and Nomic's words."""
+    """DistilBERT's word for the width. `n_embd` and `n_positions` are GPT-2's and Nomic's, `d_model` is T5's."""
     n_embd: Width | None = None
+    d_model: Width | None = None
     max_position_embeddings: Count | None = None
     n_positions: Count | None = None
     pad_token_id: Annotated[int, Meta(ge=0)] | None = None

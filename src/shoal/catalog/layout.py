@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from shoal.catalog.configs import Config, Module, Sentence, TextModule, TokenizerConfig, read
-from shoal.catalog.known import FAMILIES, OFFSET_POSITIONS, OWN_CODE_REPLACED
+from shoal.catalog.known import FAMILIES, OFFSET_POSITIONS, ON_PYTORCH, OWN_CODE_REPLACED
 from shoal.protocol.errors import InvalidInput
 
 MAX_TOKENS = 1_000_000
@@ -34,7 +34,9 @@ class Layout(msgspec.Struct, frozen=True):
     @property
     def hidden_size(self) -> int:
         """Raises InvalidInput where config.json does not say it."""
-        found = self.config and (self.config.hidden_size or self.config.dim or self.config.n_embd)
+        found = self.config and (
+            self.config.hidden_size or self.config.dim or self.config.n_embd or self.config.d_model
+        )
         if not found:
             raise InvalidInput("config.json says no hidden_size")
         return found
@@ -56,11 +58,13 @@ def read_layout(folder: Path, *, is_whole: bool = True) -> Layout:
 
 
 def family(config: Config) -> str:
-    if config.model_type not in FAMILIES:
+    kind = config.model_type
+    if kind not in FAMILIES and kind not in ON_PYTORCH:
         raise InvalidInput(
-            f"models of type {config.model_type!r} are not known yet; known: {', '.join(sorted(FAMILIES))}"
+            f"models of type {kind!r} are not known yet; known: {', '.join(sorted(FAMILIES))}, and with PyTorch "
+            f"{', '.join(sorted(ON_PYTORCH))}"
         )
-    return FAMILIES[config.model_type]
+    return FAMILIES.get(kind, kind)
 
 
 def max_tokens(layout: Layout) -> int | None:

@@ -90,13 +90,15 @@ def _vector(model: "Model") -> str:
 
 def _runtime(model: "Model") -> str:
     """What would serve it on this machine."""
-    from shoal.node.devices import default_profile
+    from shoal.node.devices import default_profile, has_pytorch
     from shoal.protocol.errors import ShoalError
 
     try:
         profile = default_profile(model.facts, model.card.tolerance)
     except ShoalError as error:
         return f"none here: {error.message}"
+    if profile.runtime == "pytorch" and not has_pytorch():
+        return "pytorch, which is not installed here: pip install 'shoal[pytorch]'"
     published = model.facts.files == "onnx"
     return profile.runtime + (", as published" if published else f", {profile.dtype}")
 

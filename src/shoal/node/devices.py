@@ -38,7 +38,7 @@ def accelerator() -> str:
 
     Told by the driver's files and by the libraries that PyTorch brings, so a build for processors counts as none.
     """
-    found = importlib.util.find_spec("torch") if _has_pytorch() else None
+    found = importlib.util.find_spec("torch") if has_pytorch() else None
     if found is None or found.origin is None:
         return ""
     if sys.platform == "darwin":
@@ -95,7 +95,8 @@ def _on_pytorch(facts: Facts, tolerance: float, device: str, streams: int) -> Pr
     )  # fmt: skip
 
 
-def _has_pytorch() -> bool:
+def has_pytorch() -> bool:
+    """Whether the extra `shoal[pytorch]` is installed."""
     return importlib.util.find_spec("sentence_transformers") is not None
 
 
