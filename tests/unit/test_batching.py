@@ -4,14 +4,15 @@ import random
 
 import pytest
 
-from shoal.node.batching import Decision, Load, next_window, pull_size
+from shoal.node.batching import HELD_BYTES, Decision, Load, next_window, pull_size
 from shoal.node.cost import Cost, Learner
 from shoal.runtimes import microbatch
 
 
-def load(items=0, tokens=None, backlog=0, linger=0.0) -> Load:
+def load(items=0, tokens=None, backlog=0, linger=0.0, jobs=None, size=0) -> Load:
     return Load(
         streams=2, batch_items=32, batch_tokens=384, backlog=backlog, waiting_items=items,
+        waiting_jobs=items if jobs is None else jobs, waiting_bytes=size,
         waiting_tokens=items * 12 if tokens is None else tokens, linger_until=linger,
     )  # fmt: skip
 
@@ -47,10 +48,17 @@ def test_a_thin_window_lingers_after_a_burst_and_a_full_one_does_not():
     assert next_window(load(items=32, linger=10.0), 9.9995).batches == 3
 
 
-def test_the_queue_is_asked_for_what_is_missing_to_a_window_for_every_stream():
-    items, tokens = pull_size(load(items=10, tokens=120), good_batch_tokens=100)
-    assert (items, tokens) == (54, 2 * 384 - 120)
+def test_the_queue_is_asked_for_as_many_jobs_as_a_window_for_every_stream_has_items():
+    assert pull_size(load(items=10), good_batch_tokens=100) == (54, 2 * 384)
     assert pull_size(load(items=64), good_batch_tokens=100) == (0, 0.0)
+
+
+def test_a_request_of_ten_thousand_texts_in_hand_does_not_keep_others_from_being_pulled():
+    assert pull_size(load(items=10_000, jobs=1), good_batch_tokens=100)[0] == 63
+
+
+def test_nothing_more_is_pulled_while_very_much_text_waits_here():
+    assert pull_size(load(items=1, jobs=1, size=HELD_BYTES), good_batch_tokens=100) == (0, 0.0)
 
 
 def test_a_costly_start_asks_for_larger_windows_within_bounds():

@@ -134,7 +134,8 @@ class Agent:
 
     def on_load_failed(self, worker: int, error: ShoalError) -> None:
         log.error("model not loaded", extra=logs.fields(code=error.code, reason=error.message))
-        self.scheduler.load_failed(worker, error, permanent=True, now=time.time())
+        # What the host reports lies in the model; what the system lacks may be there in a moment.
+        self.scheduler.load_failed(worker, error, not error.retryable, time.time())
 
     def on_answer(self, worker: int, answer: frames.Answer) -> None:
         if answer.measured is not None:
@@ -248,17 +249,20 @@ class Agent:
         except ShoalError as error:
             log.error("a model cannot be served here", extra=logs.fields(model=model.name, reason=error.message))
             return
-        self.scheduler.know(model, profile, self._measured.load(model.digest, _way(model, profile)))
+        measured = self._measured.load(model.digest, _way(model, profile))
+        if measured.footprint_bytes > devices.memory_bytes():
+            measured.footprint_bytes = 0  # of another machine, or nonsense
+        self.scheduler.know(model, profile, measured, time.time())
 
     def _refresh(self) -> None:
         """Take up models that were added, let go of those that were removed or replaced."""
         self._models.refresh()
-        models = self._models.models()
-        for model in models.values():
+        for model in self._models.models().values():
             self._know(model)
-        for name, replica in list(self.scheduler.replicas.items()):
-            installed = models.get(replica.model.card.name)
-            if installed is None or installed.digest != replica.model.digest:
+        for name in list(self.scheduler.replicas):
+            try:
+                self._know(self._models.resolve(name))
+            except ShoalError:
                 self.scheduler.forget(name, time.time())
 
     def _wake(self) -> None:

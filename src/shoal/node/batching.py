@@ -3,6 +3,8 @@
 import msgspec
 
 LINGER_S = 0.001
+HELD_BYTES = 256 * 1024 * 1024
+"""Text that may wait in a node's hands for one model; beyond it the jobs stay in the queue."""
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -15,7 +17,9 @@ class Load(msgspec.Struct, frozen=True):
     batch_items: int
     batch_tokens: int
     backlog: int
+    waiting_jobs: int
     waiting_items: int
+    waiting_bytes: int
     waiting_tokens: float
     linger_until: float = 0.0
 
@@ -52,12 +56,13 @@ def next_window(load: Load, now: float) -> Decision:
 
 
 def pull_size(load: Load, good_batch_tokens: float) -> tuple[int, float]:
-    """Items and tokens worth asking the queue for: up to one window for every stream, in all.
+    """Jobs and tokens worth asking the queue for, (0, 0) for none.
 
-    A window is a good batch by the learned cost, within the runtime's own caps. (0, 0) asks for nothing.
+    As many jobs as one window for every stream has items, whatever they hold: a request of ten thousand texts
+    must not keep a single text from being seen, since only jobs in hand can share a window. A window is a good
+    batch by the learned cost, within the runtime's own caps. Nothing more while `HELD_BYTES` wait here.
     """
-    tokens = load.streams * max(load.batch_tokens, min(good_batch_tokens, 8 * load.batch_tokens))
-    items = load.streams * load.batch_items
-    if load.waiting_items >= items or load.waiting_tokens >= tokens:
+    jobs = load.streams * load.batch_items - load.waiting_jobs
+    if jobs <= 0 or load.waiting_bytes >= HELD_BYTES:
         return 0, 0.0
-    return items - load.waiting_items, tokens - load.waiting_tokens
+    return jobs, load.streams * max(load.batch_tokens, min(good_batch_tokens, 8 * load.batch_tokens))

@@ -1,5 +1,7 @@
 """What a micro-batch will cost: t = a + b·tokens + c·Σ len², learned from those that ran. Pure."""
 
+from typing import Annotated
+
 import msgspec
 import numpy as np
 
@@ -7,13 +9,16 @@ FORGETTING = 0.998  # a drifting machine is followed within about five hundred m
 _SCALE = np.array([1.0, 1e-3, 1e-6])  # features of like size keep the fit well conditioned
 
 
+Price = Annotated[float, msgspec.Meta(ge=0, le=3600)]
+
+
 class Cost(msgspec.Struct, frozen=True):
     """Seconds: `a` a batch, `b` a token, `c` a squared token. `seen` counts micro-batches fitted."""
 
-    a: float = 0.002
-    b: float = 0.00005
-    c: float = 0.0
-    seen: int = 0
+    a: Price = 0.002
+    b: Price = 0.00005
+    c: Price = 0.0
+    seen: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def seconds(self, tokens: float, square: float) -> float:
         return self.a + self.b * tokens + self.c * square

@@ -21,7 +21,7 @@ class MeasuredStore:
     def load(self, digest: str, runtime: str) -> Known:
         try:
             return msgspec.json.decode(self._path(digest, runtime).read_bytes(), type=Known)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, RecursionError, ValueError):
             return Known()
 
     def save(self, digest: str, runtime: str, known: Known) -> None:

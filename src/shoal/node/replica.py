@@ -4,7 +4,7 @@ State only, with the few sums that belong to it. The scheduler alone changes it.
 """
 
 from collections import deque
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -12,6 +12,7 @@ from shoal.catalog import Model
 from shoal.node import batching
 from shoal.node.cost import Cost, Learner
 from shoal.node.tickets import Ticket
+from shoal.node.waiting import Waiting
 from shoal.protocol.errors import ShoalError
 from shoal.protocol.facts import Profile
 from shoal.protocol.status import ModelStatus
@@ -20,11 +21,11 @@ Status = Literal["absent", "loading", "ready", "yielding", "stopping"]
 
 
 class Known(msgspec.Struct, kw_only=True):
-    """What earlier runs measured of a model on this machine."""
+    """What earlier runs measured of a model on this machine. Bounds keep a damaged file from being believed."""
 
-    footprint_bytes: int = 0
-    load_s: float = 1.0
-    tokens_per_byte: float = 0.25
+    footprint_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 44)] = 0
+    load_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
+    tokens_per_byte: Annotated[float, msgspec.Meta(ge=0.001, le=4)] = 0.25
     cost: Cost = Cost()
 
 
@@ -48,20 +49,26 @@ class Replica:
         self.learner = Learner(known.cost)
         self.status: Status = "absent"
         self.worker = 0
-        self.waiting: deque[Ticket] = deque()
+        self.waiting = Waiting()
         self.suspects: deque[Flight] = deque()
         self.flying: dict[int, Flight] = {}
         self.backlog = 0  # micro-batches at the runtime, as last heard and as sent since
         self.windows = 0
         self.sent_after: deque[tuple[int, int]] = deque()  # (window, micro-batches) not yet seen there
-        self.waiting_items = 0
-        self.waiting_bytes = 0
         self.linger_until = 0.0
         self.pulling = False
-        self.loaded_at = self.last_used = self.last_heard = 0.0
+        self.successor: tuple[Model, Profile, Known] | None = None
+        self.launched_at = self.loaded_at = self.last_used = self.last_heard = 0.0
         self.load_attempts = 0
         self.failure: ShoalError | None = None
         self.failed_until = 0.0
+
+    def become(self, model: Model, profile: Profile, known: Known) -> None:
+        """Take up the model's new files. Only while no process holds the old ones; what waits stays."""
+        assert self.status == "absent", "a process still holds the old files"
+        self.model, self.profile, self.known = model, profile, known
+        self.learner = Learner(known.cost)
+        self.successor, self.failure = None, None
 
     @property
     def busy(self) -> bool:
@@ -83,7 +90,7 @@ class Replica:
             device=self.profile.device,
             dtype=self.profile.dtype,
             tolerance=self.profile.tolerance,
-            waiting_items=self.waiting_items,
+            waiting_items=self.waiting.items,
             flying_items=len(self.flying),
             loaded_at=self.loaded_at if self.status != "absent" else 0.0,
             failure=self.failure.message if failed and self.failure else "",
@@ -96,7 +103,9 @@ class Replica:
             batch_items=profile.batch_items,
             batch_tokens=profile.batch_tokens,
             backlog=self.backlog if self.flying else 0,
-            waiting_items=self.waiting_items,
-            waiting_tokens=self.waiting_bytes * self.known.tokens_per_byte + 2 * self.waiting_items,
+            waiting_jobs=len(self.waiting.tickets),
+            waiting_items=self.waiting.items,
+            waiting_bytes=self.waiting.size_bytes,
+            waiting_tokens=self.waiting.size_bytes * self.known.tokens_per_byte + 2 * self.waiting.items,
             linger_until=self.linger_until,
         )

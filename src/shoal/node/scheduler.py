@@ -17,6 +17,7 @@ from shoal.node.tickets import Ticket
 from shoal.protocol.errors import (
     DeadlineExceeded,
     ModelLoadFailed,
+    ModelNotFound,
     ResourceExhausted,
     RuntimeCrashed,
     ShoalError,
@@ -33,8 +34,10 @@ STUCK_S = 60.0
 """A runtime that has work and says nothing for this long is killed and started anew."""
 FAILED_FOR_S = 30.0
 """How long a load that failed for good is remembered before it is tried again."""
-FAIR_ITEMS = 32
-"""A job's share of a window while others wait: a request of a thousand texts does not hold up the rest."""
+LOAD_WITHIN_S = 180.0
+"""A process that has not loaded its model by then is killed, and the load tried again."""
+SHORTAGE_S = 1.0
+"""How long a shortage (no memory, no file handles) that kept a model from loading is remembered."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,24 +58,34 @@ class Scheduler:
         self.closing = False
         """Set when the node ends: no model is loaded any more, a pinned one neither."""
 
-    def know(self, model: Model, profile: Profile, known: Known) -> Replica:
-        """Make sure there is a replica record for `model`; loads nothing unless it is pinned."""
+    def know(self, model: Model, profile: Profile, known: Known, now: float) -> None:
+        """Make sure there is a record of `model` as it is now; loads nothing unless it is pinned.
+
+        Where the files changed, a process that holds the old ones gets no more work and goes; what waits is
+        computed by the new one.
+        """
         replica = self.replicas.get(model.name)
-        if replica is None or (replica.model.digest != model.digest and replica.status == "absent"):
-            replica = Replica(model, profile, known, model.name in self._settings.pinned)
-            self.replicas[model.name] = replica
-        return replica
+        if replica is None:
+            pinned = model.name in self._settings.pinned
+            self.replicas[model.name] = Replica(model, profile, known, pinned)
+        elif replica.model.digest != model.digest:
+            replica.successor = model, profile, known
+            self._let_go(replica, now)
 
     def forget(self, name: str, now: float) -> None:
-        """The model was removed or replaced: its record goes as soon as it has no work and no process."""
+        """The model was removed: what waits for it is refused, and its record goes once its process has."""
         replica = self.replicas[name]
-        if replica.busy:
-            return
+        self._refuse_all(replica, ModelNotFound(f"{name} was removed"))
+        self._let_go(replica, now)
         if replica.status == "absent":
             del self.replicas[name]
-        elif replica.status == "ready":
+
+    def _let_go(self, replica: Replica, now: float) -> None:
+        if replica.status == "ready":
             replica.status = "yielding"
             self._advance(replica, now)
+        elif replica.status == "absent" and replica.successor is not None:
+            replica.become(*replica.successor)
 
     # Work comes in.
 
@@ -105,9 +118,7 @@ class Scheduler:
             self._do.finish(ticket)  # every item had its fault already: no model is loaded for it
         else:
             self.tickets[ticket.id] = ticket
-            replica.waiting.append(ticket)
-            replica.waiting_items += ticket.remaining
-            replica.waiting_bytes += sum(ticket.items[index].size_bytes for index in ticket.unsent)
+            replica.waiting.add(ticket)
 
     def cancelled(self, job_id: str, now: float) -> None:
         """The asker left: what is not yet sent never is; what is in flight is forgotten."""
@@ -115,7 +126,7 @@ class Scheduler:
         if ticket is None:
             return
         replica = self.replicas[ticket.model.name]
-        self._unqueue(replica, ticket)
+        replica.waiting.remove(ticket)
         keys = [key for key, flight in replica.flying.items() if flight.ticket is ticket]
         for key in keys:
             del replica.flying[key]
@@ -171,15 +182,20 @@ class Scheduler:
         replica.known.load_s, replica.known.footprint_bytes = seconds, footprint
         replica.loaded_at = replica.last_used = now
         replica.failure = None
+        if replica.successor is not None:
+            self._let_go(replica, now)
         self._advance(replica, now)
         self._load_waiting(now)
 
     def load_failed(self, worker: int, error: ShoalError, permanent: bool, now: float) -> None:
         """The process is ending by itself. Permanent, or tried often enough: everyone who waits is told."""
         replica = self.workers.pop(worker)
-        replica.status, replica.worker = "absent", 0
+        self._reset(replica)
         replica.load_attempts += 1
-        if permanent or replica.load_attempts >= MAX_LOAD_ATTEMPTS:
+        if isinstance(error, ResourceExhausted):
+            replica.failure, replica.failed_until = error, now + SHORTAGE_S
+            self._refuse_all(replica, error)
+        elif permanent or replica.load_attempts >= MAX_LOAD_ATTEMPTS:
             detail = {"error_class": type(error).__name__} | error.detail
             detail |= {"attempts": replica.load_attempts, "permanent": permanent}
             replica.failure = ModelLoadFailed(error.message, **detail)
@@ -241,7 +257,8 @@ class Scheduler:
     def check(self, now: float) -> None:
         """Once a second or so: end runtimes that are stuck, and see that the memory budget is kept."""
         for replica in self.replicas.values():
-            if replica.flying and now - replica.last_heard > STUCK_S:
+            stuck = replica.flying and now - replica.last_heard > STUCK_S
+            if stuck or (replica.status == "loading" and now - replica.launched_at > LOAD_WITHIN_S):
                 self._do.kill(replica.worker)
         self.tick(now)
         self._relieve(now)
@@ -264,7 +281,7 @@ class Scheduler:
         absent = [
             r for r in self.replicas.values() if r.status == "absent" and (r.waiting or r.suspects or r.pinned)
         ]
-        for replica in sorted(absent, key=lambda r: r.waiting[0].arrived if r.waiting else 0.0):
+        for replica in sorted(absent, key=lambda r: r.waiting.oldest):
             self._advance(replica, now)
 
     def _load(self, replica: Replica, now: float) -> None:
@@ -275,21 +292,33 @@ class Scheduler:
         leaving = any(other.status in ("yielding", "stopping") for other in self.replicas.values())
         if self.closing or leaving or (replica.failure is not None and now < replica.failed_until):
             return  # 1
-        plan = self._plan(replica.size_bytes, now)
-        if plan.verdict == "wait" and replica.waiting and now - replica.waiting[0].arrived > MAX_WAIT_S:
-            plan = self._plan(replica.size_bytes, now, busy_too=True)
+        needed = self._needed(replica)
+        plan = self._plan(needed, now)
+        if plan.verdict == "wait" and replica.waiting and now - replica.waiting.oldest > MAX_WAIT_S:
+            plan = self._plan(needed, now, busy_too=True)
         if plan.verdict == "refuse":
-            self._refuse_all(replica, self._too_big(replica))
+            replica.failure, replica.failed_until = self._too_big(replica), now + SHORTAGE_S
+            self._refuse_all(replica, replica.failure)
         elif plan.evict:
             for name in plan.evict:
                 self.replicas[name].status = "yielding"
                 self._advance(self.replicas[name], now)
         elif plan.verdict == "load":
-            replica.status = "loading"
+            replica.status, replica.launched_at = "loading", now
             replica.worker = self._do.launch(replica.model.name)
             self.workers[replica.worker] = replica
         elif plan.until is not None:
             self._do.wake_at(plan.until)
+
+    def _needed(self, replica: Replica) -> int:
+        """Bytes to make room for. A guess never refuses: at most it asks for all that is not pinned."""
+        if replica.known.footprint_bytes:
+            return replica.size_bytes
+        return max(1, min(replica.size_bytes, self._settings.memory_bytes - self._pinned_bytes(replica)))
+
+    def _pinned_bytes(self, but: Replica) -> int:
+        others = [r for r in self.replicas.values() if r.pinned and r.status != "absent" and r is not but]
+        return sum(replica.size_bytes for replica in others)
 
     def _relieve(self, now: float) -> None:
         """Footprints grew past the budget: idle models go until they fit again."""
@@ -328,33 +357,15 @@ class Scheduler:
             self._feed(replica, now)
 
     def _send(self, replica: Replica, batches: int, now: float) -> None:
-        """Fill a window, the oldest ticket first, each with its fair share while others wait."""
-        max_items = batches * replica.profile.batch_items
-        max_tokens = float(batches * replica.profile.batch_tokens)
-        window: list[Flight] = []
-        while replica.waiting and len(window) < max_items and max_tokens > 0:
-            share = FAIR_ITEMS if len(replica.waiting) > 1 else max_items
-            for _ in range(len(replica.waiting)):
-                ticket = replica.waiting.popleft()
-                if ticket.envelope.deadline < now:
-                    self._give_up(replica, ticket)
-                    continue
-                taken = min(share, max_items - len(window), len(ticket.unsent))
-                for _ in range(taken):
-                    index = ticket.unsent.popleft()
-                    size = ticket.items[index].size_bytes
-                    replica.waiting_items -= 1
-                    replica.waiting_bytes -= size
-                    max_tokens -= size * replica.known.tokens_per_byte + 2
-                    window.append(Flight(ticket, index))
-                    if max_tokens <= 0:
-                        break
-                if ticket.unsent:
-                    replica.waiting.append(ticket)
-                if len(window) >= max_items or max_tokens <= 0:
-                    break
+        profile = replica.profile
+        window, late = replica.waiting.fill(
+            batches * profile.batch_items, batches * profile.batch_tokens, replica.known.tokens_per_byte, now
+        )
+        for ticket in late:
+            self._give_up(replica, ticket)
         if window:
-            self._transmit(replica, window, min(batches, len(window)), now)
+            flights = [Flight(ticket, index) for ticket, index in window]
+            self._transmit(replica, flights, min(batches, len(window)), now)
 
     def _transmit(self, replica: Replica, window: list[Flight], batches: int, now: float) -> None:
         keys = [next(self._keys) for _ in window]
@@ -382,25 +393,15 @@ class Scheduler:
     def _give_up(self, replica: Replica, ticket: Ticket) -> None:
         """Its deadline passed before all of it was sent."""
         self.tickets.pop(ticket.id, None)
-        replica.waiting_items -= len(ticket.unsent)
-        replica.waiting_bytes -= sum(ticket.items[index].size_bytes for index in ticket.unsent)
         for key in [key for key, flight in replica.flying.items() if flight.ticket is ticket]:
             del replica.flying[key]
         self._do.refuse(ticket, DeadlineExceeded("the deadline passed before the work was done"))
 
-    def _unqueue(self, replica: Replica, ticket: Ticket) -> None:
-        if ticket in replica.waiting:
-            replica.waiting.remove(ticket)
-            replica.waiting_items -= len(ticket.unsent)
-            replica.waiting_bytes -= sum(ticket.items[index].size_bytes for index in ticket.unsent)
-
     def _refuse_all(self, replica: Replica, error: ShoalError) -> None:
-        waiting = {ticket.id: ticket for ticket in replica.waiting}
+        waiting = {ticket.id: ticket for ticket in replica.waiting.clear()}
         suspected = [suspect.ticket for suspect in replica.suspects]
         waiting |= {t.id: t for t in suspected if self.tickets.get(t.id) is t}
-        replica.waiting.clear()
         replica.suspects.clear()
-        replica.waiting_items = replica.waiting_bytes = 0
         for ticket in waiting.values():
             del self.tickets[ticket.id]
             self._do.refuse(ticket, error)
@@ -410,6 +411,8 @@ class Scheduler:
         replica.flying = {}
         replica.backlog = replica.windows = 0
         replica.sent_after.clear()
+        if replica.successor is not None:
+            replica.become(*replica.successor)
 
     def _resident(self, replica: Replica, busy_too: bool) -> residency.Resident:
         busy = replica.status != "ready" or (replica.busy and not busy_too)
@@ -419,7 +422,7 @@ class Scheduler:
         )  # fmt: skip
 
     def _too_big(self, replica: Replica) -> ShoalError:
-        pinned = sum(r.size_bytes for r in self.replicas.values() if r.pinned and r is not replica)
+        pinned = self._pinned_bytes(replica)
         return over_limit(
             ResourceExhausted, f"{replica.model.name} beside what is pinned ({pinned / 1e6:.0f} MB)",
             seen=replica.size_bytes / 1e6, limit=self._settings.memory_bytes / 1e6, setting="--memory",

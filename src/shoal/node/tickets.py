@@ -39,6 +39,9 @@ class Ticket:
     def id(self) -> str:
         return self.envelope.id
 
+    def unsent_bytes(self) -> int:
+        return sum(self.items[index].size_bytes for index in self.unsent)
+
     def settle(self, index: int, output: Output) -> bool:
         """Keep one output; True when it was the last."""
         assert self.outputs[index] is None, "an item is answered once"

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from shoal.observe import log as logs
 from shoal.protocol import frames
-from shoal.protocol.errors import ModelLoadFailed, ShoalError, from_fault
+from shoal.protocol.errors import ResourceExhausted, ShoalError, from_fault
 from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item
 from shoal.runtimes.channel import Channel
@@ -58,7 +58,8 @@ class Worker:
             if not self._asked:
                 log.warning("a runtime died", extra=logs.fields(model=self._load.model, pid=self.pid, code=code))
         except OSError as error:
-            self._listener.on_load_failed(self.number, ModelLoadFailed(f"no runtime process: {error}"))
+            shortage = ResourceExhausted(f"no runtime process could be started: {error}")
+            self._listener.on_load_failed(self.number, shortage)
         finally:
             for channel in (self._control, self._data):
                 if channel is not None:
@@ -72,7 +73,7 @@ class Worker:
         fds = theirs_control.fileno(), theirs_data.fileno()
         with theirs_control, theirs_data:
             self._process = await asyncio.create_subprocess_exec(
-                self._python, "-m", "shoal.runtimes.host", *map(str, fds),
+                self._python, "-P", "-m", "shoal.runtimes.host", *map(str, fds),
                 pass_fds=fds,
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,  # a Ctrl-C is for the server, which drains; not for us

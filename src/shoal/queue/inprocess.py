@@ -6,6 +6,7 @@ it holds is gone with the process, as are the connections that wait for it.
 
 import asyncio
 import itertools
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from collections.abc import Callable
 from shoal.protocol.envelope import Chunk, Job
 from shoal.protocol.errors import QueueFull, ShuttingDown, over_limit
 from shoal.queue import Delivery, Depth, Limits, Listener
+
+log = logging.getLogger("shoal.queue")
 
 
 class InProcessQueue:
@@ -95,7 +98,10 @@ class InProcessQueue:
     def _announce(self, name: str, line: "_Line") -> None:
         line.wake()
         for listener in self._listeners:
-            listener.work(name)
+            try:
+                listener.work(name)
+            except Exception:  # the job is accepted; a hint may be lost
+                log.exception("a listener failed on a hint of work")
 
     def _sweep_in(self, seconds: float) -> None:
         self._sweeper = asyncio.get_running_loop().call_later(seconds, self.redeliver_expired)

@@ -25,7 +25,7 @@ def prepare(runtime: Runtime, items: Sequence[Item]) -> list[Prepared | ShoalErr
         if len(entries) != len(items):
             raise InternalError(f"{len(entries)} prepared of {len(items)} items")
         return entries
-    except Exception as error:
+    except BaseException as error:  # a panic in the tokenizer is no Exception
         if len(items) > 1:
             return [entry for item in items for entry in prepare(runtime, [item])]
         log.exception("an item could not be prepared")
@@ -39,7 +39,7 @@ def compute(runtime: Runtime, batch: Sequence[Prepared], stream: int) -> tuple[l
         ran = runtime.run(batch, stream)
         if len(ran.rows) != len(batch):
             raise InferenceError(f"the runtime gave {len(ran.rows)} rows for {len(batch)} items")
-    except Exception as error:
+    except BaseException as error:
         if len(batch) > 1:
             half = len(batch) // 2
             first, _ = compute(runtime, batch[:half], stream)
@@ -52,7 +52,7 @@ def compute(runtime: Runtime, batch: Sequence[Prepared], stream: int) -> tuple[l
     return outputs, _measured(batch, ran, seconds)
 
 
-def _fault_of(error: Exception) -> ShoalError:
+def _fault_of(error: BaseException) -> ShoalError:
     if isinstance(error, ShoalError):
         return error
     if isinstance(error, MemoryError):

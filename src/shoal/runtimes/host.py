@@ -82,7 +82,7 @@ class Host:
         except ShoalError as error:
             self._control.send(frames.LoadFailed(error.fault()))
             return
-        except Exception as error:
+        except BaseException as error:  # a panic in a library is no Exception
             log.exception("load failed", extra=logs.fields(model=frame.model))
             failed = ModelLoadFailed(
                 f"{frame.model} could not be loaded; the log has the details",
