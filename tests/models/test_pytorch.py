@@ -19,7 +19,9 @@ from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 
+import shoal
 from shoal.catalog.known import ON_PYTORCH
+from shoal.catalog.store import Store
 from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Dense as DenseFacts
 from shoal.protocol.facts import Facts, MultiVector, Profile, Sparse
@@ -27,6 +29,7 @@ from shoal.protocol.items import Item
 from shoal.runtimes import Prepared, Runtime, open_runtime, pytorch_packed
 from shoal.runtimes.compute import compute
 from shoal.testing.checkpoints import POSITIONS, tiny_encoder, tiny_reranker, tiny_tokenizer
+from shoal.testing.server import serving
 
 pytestmark = pytest.mark.models
 
@@ -396,6 +399,22 @@ def test_more_tokens_than_the_model_has_places_for_are_refused_at_load(tmp_path)
     facts = msgspec.structs.replace(encoder_facts("roberta as it comes"), max_tokens=POSITIONS + 1)
     with pytest.raises(ModelLoadFailed, match=f"{POSITIONS} positions"):
         opened(tmp_path, facts)
+
+
+@pytest.mark.parametrize("family", ["electra", "t5", "qwen3"])
+def test_a_folder_of_a_kind_that_is_not_built_in_is_added_by_its_files_and_served(tmp_path, family):
+    write_transformer(tmp_path / "plain", FAMILIES[family])
+    pooling = "lasttoken" if family == "qwen3" else "mean"
+    modules = [Transformer(str(tmp_path / "plain")), Pooling(WIDTH, pooling), Normalize()]
+    reference = SentenceTransformer(modules=modules, device="cpu", prompts={"query": "fish: "})
+    reference.save(str(tmp_path / "saved"))
+    model = Store(tmp_path / "home").add(tmp_path / "saved", name="acme/odd")
+    assert (model.facts.family, model.facts.max_tokens) == (family, POSITIONS)
+    with serving(tmp_path / "home") as server, shoal.Client(server.url) as client:
+        found = client.encode("acme/odd", TEXTS)
+        queries = client.encode("acme/odd", TEXTS, is_query=True)
+    assert worst(list(found), reference.encode(TEXTS)) <= 1e-5
+    assert worst(list(queries), reference.encode(TEXTS, prompt_name="query")) <= 1e-5
 
 
 WITHOUT = """

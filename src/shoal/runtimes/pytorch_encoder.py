@@ -113,19 +113,23 @@ class Encoder:
 
 
 def _settled(profile: Profile) -> Profile:
-    """1. The device asked for, or the best where it says "auto"; the CPU where that is not here. 2. bf16 only
-    where the device computes it in hardware."""
+    """1. The device asked for, or the best one where it says "auto". 2. The CPU where that is not here. 3. bf16
+    only where the device computes it in hardware."""
     here = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    wanted = next(iter(name for name, is_here in here.items() if is_here)) if profile.device == "auto" else ""
-    device = wanted or profile.device
-    if not here.get(device.partition(":")[0], False):  # 1
+    device = profile.device
+    if device == "auto":  # 1
+        device = next(name for name, is_here in here.items() if is_here)
+    if not here.get(device.partition(":")[0]):  # 2
         log.warning("there is no %s here, so the CPU is used", device)
         device = "cpu"
-    kind = device.partition(":")[0]
-    able = {"cuda": kind == "cuda" and torch.cuda.is_bf16_supported(), "mps": True, "cpu": has_bf16()}[kind]
-    return msgspec.structs.replace(
-        profile, device=device, dtype="bf16" if profile.dtype == "bf16" and able else "fp32"
-    )
+    is_narrow = profile.dtype == "bf16" and _computes_bf16(device.partition(":")[0])  # 3
+    return msgspec.structs.replace(profile, device=device, dtype="bf16" if is_narrow else "fp32")
+
+
+def _computes_bf16(kind: str) -> bool:
+    if kind == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return bool(torch.backends.mps.is_macos_or_newer(14, 0)) if kind == "mps" else has_bf16()
 
 
 def _positions(model: torch.nn.Module) -> tuple[int, int]:

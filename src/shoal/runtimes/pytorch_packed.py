@@ -5,6 +5,7 @@ kernel does the work on CUDA in half precision; elsewhere the texts are gone thr
 try this file where there is no such device.
 """
 
+import importlib.util
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +22,9 @@ def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether packed is faster here: the kernel is FlashAttention 2, for Ampere and later."""
     if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16):
         return False
-    return hasattr(torch.nn.attention, "varlen") and torch.cuda.get_device_capability(device) >= (8, 0)
+    if importlib.util.find_spec("torch.nn.attention.varlen") is None:
+        return False
+    return bool(torch.cuda.get_device_capability(device) >= (8, 0))
 
 
 def register() -> None:
