@@ -10,7 +10,7 @@ import mmap
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,22 +20,45 @@ from shoal.protocol.tensors import Array
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
 """numpy has no bfloat16: its bits travel as u2, which no other kind here uses."""
 _MAX_HEADER_BYTES = 100_000_000
+_ROWS_KEPT = 384
 _WORDS = re.compile(r"(.*?)embeddings\.(word|tok)_embeddings\.weight")
 _SHARD = re.compile(r"[\w.-]+\.safetensors")
 
 
-class Table:
-    """Rows looked up in the mapped file, in whatever dtype they have there: a vocabulary of 250,000 entries is
-    never held in memory as a whole."""
+class _Stored(NamedTuple):
+    """A weight in whatever dtype its file has it in, and where in the file it begins."""
 
-    def __init__(self, stored: Array) -> None:
-        """`stored` [n, width] as it is in the file."""
-        self._stored = stored
-        self.shape: tuple[int, int] = stored.shape
+    array: Array
+    path: Path
+    offset: int
+
+
+class Table:
+    """Rows looked up in the file: a vocabulary of 250,000 entries is never in memory as a whole.
+
+    Linux maps 16 pages for each one touched, so that the whole table would soon count as ours. Hence it is let
+    go every now and then; what is still wanted is found again in the system's cache.
+    """
+
+    def __init__(self, stored: _Stored) -> None:
+        array, path, offset = stored
+        begin = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        with path.open("rb") as file:
+            length = offset - begin + array.nbytes
+            self._mapped = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ, offset=begin)
+        flat = np.frombuffer(self._mapped, array.dtype, array.size, offset - begin)
+        self._rows = flat.reshape(array.shape)
+        self._taken = 0
+        self.shape: tuple[int, int] = array.shape
 
     def take(self, index: Array) -> Array:
-        """index [tokens] → a new array [tokens, width], fp32."""
-        return _as_fp32(self._stored.take(index, axis=0))
+        """index [tokens] → a new array [tokens, width], fp32. Called by several threads at once."""
+        rows = _as_fp32(self._rows.take(index, axis=0))
+        self._taken += len(index)
+        if self._taken >= _ROWS_KEPT and hasattr(self._mapped, "madvise"):
+            self._taken = 0
+            self._mapped.madvise(mmap.MADV_DONTNEED)
+        return rows
 
 
 class Checkpoint:
@@ -43,17 +66,17 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self.config = read_json(folder / "config.json")
-        found = {name: array for path in _files(folder) for name, array in _map_tensors(path)}
+        found = {name: stored for path in _files(folder) for name, stored in _map_tensors(path)}
         words = next((match for name in found if (match := _WORDS.fullmatch(name))), None)
         prefix = words[1] if words else ""
-        self._arrays = {_plain(name.removeprefix(prefix)): array for name, array in found.items()}
+        self._weights = {_plain(name.removeprefix(prefix)): stored for name, stored in found.items()}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._arrays
+        return name in self._weights
 
     def weight(self, name: str, *shape: int) -> Array:
         """The weight `name` as fp32. It has to have this shape, where -1 stands for any length."""
-        return _as_fp32(self._stored(name, shape))
+        return _as_fp32(self._stored(name, shape).array)
 
     def table(self, name: str, rows: int, width: int) -> Table:
         """The weight `name`, left in its file. It has to have this shape, where -1 stands for any length."""
@@ -67,15 +90,13 @@ class Checkpoint:
             raise ModelLoadFailed(f"config.json does not say {name!r}")
         return value
 
-    def _stored(self, name: str, shape: tuple[int, ...]) -> Array:
-        if name not in self._arrays:
+    def _stored(self, name: str, shape: tuple[int, ...]) -> _Stored:
+        if name not in self._weights:
             raise ModelLoadFailed(f"the checkpoint has no weight named {name!r}")
-        found = self._arrays[name]
-        fits = len(found.shape) == len(shape) and all(
-            wanted in (-1, n) for wanted, n in zip(shape, found.shape, strict=True)
-        )
-        if not fits:
-            raise ModelLoadFailed(f"weight {name!r} has the shape {found.shape}, not {shape}")
+        found = self._weights[name]
+        given = found.array.shape
+        if len(given) != len(shape) or any(wanted not in (-1, n) for wanted, n in zip(shape, given, strict=True)):
+            raise ModelLoadFailed(f"weight {name!r} has the shape {given}, not {shape}")
         return found
 
 
@@ -116,7 +137,7 @@ def _as_fp32(array: Array) -> Array:
     return array.astype("<f4", copy=False)
 
 
-def _map_tensors(path: Path) -> Iterator[tuple[str, Array]]:
+def _map_tensors(path: Path) -> Iterator[tuple[str, _Stored]]:
     """Views on a private mapping of the file: engines insist on memory that could be written.
 
     Format: u64 length, a JSON header of that length, then the data.
@@ -131,7 +152,8 @@ def _map_tensors(path: Path) -> Iterator[tuple[str, Array]]:
         header: dict[str, dict[str, Any]] = json.loads(bytes(mapped[8:start]))
         header.pop("__metadata__", None)
         for name, entry in header.items():
-            yield name, _view(mapped[start:], **entry)
+            array = _view(mapped[start:], **entry)
+            yield name, _Stored(array, path, start + entry["data_offsets"][0])
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
         raise ModelLoadFailed(f"cannot read {path.name}: {e}") from e
 
