@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import torch
@@ -19,6 +20,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel, AutoTokenizer
 
 import shoal
+from shoal.catalog.store import Store
 from shoal.testing.checkpoints import WIDTH, tiny_encoder
 from shoal.testing.server import Server, serving
 
@@ -127,3 +129,21 @@ def soon_near(client: shoal.Client, expected: np.ndarray) -> np.ndarray:
         answer = client.encode("finder", TEXTS)
         if np.sum(answer * expected, axis=1).min() > 0.999 or time.monotonic() > until:
             return answer
+
+
+def test_a_variant_is_pinned_listed_and_answers_on_every_route(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    tiny_encoder(tmp_path / "m")
+    Store(home).add(tmp_path / "m", name="acme/m")
+    with serving(home, "--pin", "acme/m:int8") as server:
+        states = {model["id"]: model["status"]["state"] for model in get(f"{server.url}/status")["models"]}
+        assert states == {"acme/m": "absent", "acme/m:int8": "ready"}
+        assert get(f"{server.url}/v1/models/acme__m:int8")["dtype"] == "int8"
+        body = {"model": "acme/m:int8", "input": "fish"}
+        assert httpx.post(f"{server.url}/v1/embeddings", json=body).status_code == 200
+        refused = httpx.post(f"{server.url}/v1/embeddings", json=body | {"model": "acme/m:fp1"})
+        assert (refused.status_code, "it has: acme/m:int8" in refused.text) == (404, True)
+
+
+def get(url: str) -> Any:
+    return httpx.get(url).raise_for_status().json()

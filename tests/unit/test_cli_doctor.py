@@ -132,3 +132,24 @@ def test_a_port_in_use_is_a_warning(tmp_path: Path) -> None:
 
 def test_the_disk_of_a_home_not_made_yet_is_the_one_it_will_be_on(tmp_path: Path) -> None:
     assert checks.free_disk_bytes(tmp_path / "not" / "yet") > 0
+
+
+def test_a_budget_is_compared_with_what_models_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "home")
+    store.add("shoal/virtual-encoder")
+    assert checks.check_budget(store) == []
+    monkeypatch.setenv("SHOAL_DISK", "1GB")
+    assert [(f.level, "of 1.00 GB" in f.what) for f in checks.check_budget(store)] == [("ok", True)]
+    monkeypatch.setenv("SHOAL_DISK", "1B")
+    assert [(f.level, "raise SHOAL_DISK" in f.todo) for f in checks.check_budget(store)] == [("warn", True)]
+    monkeypatch.setenv("SHOAL_DISK", "much")
+    assert [f.level for f in checks.check_budget(store)] == ["fail"]
+
+
+def test_what_no_model_needs_is_pointed_out(tmp_path: Path) -> None:
+    store = Store(tmp_path / "home")
+    store.add("shoal/virtual-encoder")
+    (store.home / "downloads").mkdir()
+    (store.home / "downloads" / "half").write_bytes(bytes(20_000_000))
+    [finding] = checks.check_budget(store)
+    assert (finding.level, finding.todo, "0.02 GB" in finding.what) == ("warn", "shoal gc", True)

@@ -23,9 +23,9 @@ def not_found(name: str, cards: Mapping[str, Card], installed: Collection[str]) 
 
 
 def no_such_version(model: Model, version: str) -> ModelNotFound:
-    here = model.card.revision or "one that its card does not know"
+    here = f"revision {model.card.revision}" if model.card.revision else "a revision that its card does not know"
     return ModelNotFound(
-        f"{model.card.name} is here at revision {here}, not at {version[:100]!r}", revision=model.card.revision
+        f"{model.card.name} is here at {here}, not at {version[:100]!r}", revision=model.card.revision
     )
 
 

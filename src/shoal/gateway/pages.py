@@ -150,7 +150,7 @@ class Pages:
                 "status": states.get(model.name, _ABSENT),
                 "queued_jobs": depths[model.name].jobs if model.name in depths else 0,
             }
-            for model in self._in_order()
+            for model in self._with_variants(states)
         ]
         totals = {
             "uptime_s": round(time.time() - self._began, 1),
@@ -165,6 +165,14 @@ class Pages:
             self._listing.models().values(),
             key=lambda model: (not model.card.default, model.facts.tasks, model.name),
         )
+
+    def _with_variants(self, states: Mapping[str, ModelStatus]) -> list[Model]:
+        """Each model, then those of its variants that were ever asked for here."""
+        found = []
+        for model in self._in_order():
+            variants = (msgspec.structs.replace(model, variant=v) for v in variants_of(model.card, model.facts))
+            found += [model, *(variant for variant in variants if variant.name in states)]
+        return found
 
     def _described(self, model: Model, states: Mapping[str, ModelStatus]) -> dict[str, Any]:
         """One body for OpenAI's clients (id, object, …) and for the native ones (name, state, …)."""

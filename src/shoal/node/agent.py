@@ -71,7 +71,7 @@ class Agent:
     def start(self) -> None:
         """Listen to the queue and begin to load what is pinned. Raises ModelNotFound for an unknown pin."""
         for name in self._settings.pinned:
-            self._models.resolve(name)
+            self._know(self._models.resolve(name))
         self._refresh()
         self._queue.listen(self)
         self._spawn(self._every(TICK_S, self._tick))
