@@ -135,6 +135,16 @@ def test_maxsim_of_texts_and_of_their_vectors_is_that_of_the_sdks_own_function(s
     assert [entry["score"] for entry in scores] == pytest.approx([entry.score for entry in found], rel=1e-6)
 
 
+def test_vectors_that_were_kept_are_scored_without_loading_a_model(tmp_path):
+    store = Store(tmp_path)
+    store.add(VIRTUAL_EVERY_KIND)
+    rows = np.eye(32, dtype=np.float32)
+    with serving(store.home) as running, shoal.Client(running.url, timeout_s=60) as client:
+        found = client.score(VIRTUAL_EVERY_KIND, rows[:2], [rows[5:9], rows[1:3], rows[:3]])
+        assert [(entry.index, entry.score) for entry in found] == [(2, 2.0), (1, 1.0), (0, 0.0)]
+        assert running.runtime_pids() == []
+
+
 def test_vectors_of_another_width_are_refused_and_the_width_is_named(client, sdk):
     wrong = np.ones((2, 31), np.float32)
     with pytest.raises(shoal.client.errors.ShoalError, match="31 dims a token; this model has 32"):
