@@ -131,6 +131,29 @@ def test_a_classifier_that_names_no_labels_has_two(tmp_path: Path) -> None:
     assert read_facts(write_scorer(tmp_path, id2label=None), {}).labels == ("LABEL_0", "LABEL_1")
 
 
+@pytest.mark.parametrize(
+    ("kinds", "architecture", "reason"),
+    [
+        (["Transformer", "LogitScore"], "Qwen2ForCausalLM", "Transformer, LogitScore is not known"),
+        (["Transformer", "Pooling", "Dense"], "BertModel", "Transformer, Pooling, Dense is not known"),
+        (["Transformer"], "Qwen2ForCausalLM", "a scorer of Transformer is not known"),
+    ],
+)
+def test_a_scorer_that_is_no_classifier_alone_is_refused(
+    tmp_path: Path, kinds: list[str], architecture: str, reason: str
+) -> None:
+    write_plain(tmp_path, architectures=[architecture])
+    write_json(tmp_path / "modules.json", [module(number, kind) for number, kind in enumerate(kinds)])
+    write_json(tmp_path / "config_sentence_transformers.json", {"model_type": "CrossEncoder"})
+    with pytest.raises(InvalidInput, match=reason):
+        read_facts(tmp_path, {})
+
+
+def test_an_encoder_trained_from_a_classifier_is_an_encoder(tmp_path: Path) -> None:
+    facts = read_facts(write_encoder(tmp_path, architectures=["BertForSequenceClassification"]), {})
+    assert facts.tasks == ("encode",)
+
+
 def write_masked(folder: Path, tags: str = "") -> Path:
     write_plain(folder, architectures=["BertForMaskedLM"])
     if tags:

@@ -224,8 +224,9 @@ def test_use_is_seen_in_what_the_node_measures(store: Store, tmp_path: Path) -> 
 
 def test_a_card_that_cannot_be_served_is_refused_before_anything_is_fetched(store: Store) -> None:
     card = Card(name="acme/odd", source=Hub("acme/odd"), unservable="its weights are pickles")
-    with pytest.raises(InvalidInput, match=r"acme/odd cannot be served: its weights are pickles"):
+    with pytest.raises(InvalidInput, match=r"its weights are pickles\. Another revision"):
         store.add(card)
+    assert card_for("acme/odd@main", None, {"acme/odd": card}).unservable == ""
 
 
 def test_what_is_kept_stays_kept_until_told_otherwise(store: Store, tmp_path: Path) -> None:

@@ -15,15 +15,25 @@ _BY_PROBLEM = {
 
 
 def is_scorer(layout: Layout) -> bool:
-    """A sequence classifier, or what sentence-transformers saved as a CrossEncoder."""
+    """What sentence-transformers saved as a CrossEncoder, or a sequence classifier that it did not save as an
+    encoder.
+    """
+    if layout.sentence.model_type == "CrossEncoder":
+        return True
     is_classifier = any(name.endswith("ForSequenceClassification") for name in layout.architectures)
-    return layout.sentence.model_type == "CrossEncoder" or is_classifier
+    return is_classifier and not any(module.kind == "Pooling" for module in layout.modules or ())
 
 
 def scorer(layout: Layout, config: Config) -> dict[str, object]:
     """1. The activation that was saved; else 2. one label goes through a sigmoid; 3. several as config.json's
     `problem_type` says; 4. else they stay logits, as in sentence-transformers.
     """
+    kinds = [module.kind for module in layout.modules or ()]
+    if kinds not in ([], ["Transformer"]) or any("CausalLM" in name for name in layout.architectures):
+        raise InvalidInput(
+            f"a scorer of {', '.join(kinds or layout.architectures)} is not known here; known: a sequence "
+            "classifier alone, as its Transformer module"
+        )
     labels = _labels(config)
     saved: Any = (config.sentence_transformers or {}).get("activation_fn")
     name = saved or layout.sentence.activation_fn or config.sbert_ce_default_activation_function

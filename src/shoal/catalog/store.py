@@ -124,7 +124,10 @@ class Store:
         """
         card = card_for(what, name, all_cards())
         if card.unservable:
-            raise InvalidInput(f"{card.name} cannot be served: {card.unservable}")
+            raise InvalidInput(
+                f"{card.name} cannot be served, as far as its card knows: {card.unservable}. Another revision can "
+                f"be tried: shoal add {card.name}@main"
+            )
         budget = disk_budget(disk)
         with self._alone(report):
             self._clean()

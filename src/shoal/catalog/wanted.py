@@ -48,7 +48,7 @@ def _at(card: Card, version: str) -> Card:
             f"{card.revision or 'unknown'}; only from a hub could it be had at {version}"
         )
     source = msgspec.structs.replace(card.source, revision=version)
-    return msgspec.structs.replace(card, source=source, revision=None, verified=False)
+    return msgspec.structs.replace(card, source=source, revision=None, verified=False, unservable="")
 
 
 def _named(card: Card, name: str | None, known: Mapping[str, Card]) -> Card:
