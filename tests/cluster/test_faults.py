@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import time
 
 import httpx
@@ -114,7 +113,7 @@ async def test_on_sigterm_what_was_accepted_is_answered_and_the_runtimes_are_gon
         async with client_of(server) as client:
             await encode(client, "warm")
             pids = server.runtime_pids()
-            asked = [asyncio.create_task(encode(client, f"shoal:virtual:slow=0.1 {n}")) for n in range(30)]
+            asked = [asyncio.create_task(encode(client, f"shoal:virtual:slow=0.3 {n}")) for n in range(30)]
             await until(lambda: metric(server, "shoal_requests_in_flight") >= 30)
             server.process.send_signal(signal.SIGTERM)
             answers = await asyncio.gather(*asked)
@@ -195,36 +194,40 @@ async def test_a_model_makes_room_for_another_under_the_budget_and_its_process_i
 
 
 async def test_what_does_not_fit_beside_a_pinned_model_is_refused_naming_the_setting(fresh_virtual_home):
-    with serving(fresh_virtual_home, "--memory", "160MB", "--pin", VIRTUAL) as server:
+    body = {"query": {"text": "q"}, "items": [{"text": "d"}]}
+    with serving(fresh_virtual_home) as server:  # both are measured
         async with client_of(server) as client:
-            body = {"query": {"text": "q"}, "items": [{"text": "d"}]}
+            assert (await encode(client, "one")).status_code == 200
+            assert (await client.post(f"/v1/score/{VIRTUAL_RERANKER}", json=body)).status_code == 200
+            one = max(state["memory_bytes"] for state in (await client.get("/v1/models")).json()["models"])
+    with serving(fresh_virtual_home, "--memory", f"{int(one * 1.4)}", "--pin", VIRTUAL) as server:
+        async with client_of(server) as client:
             answer = await client.post(f"/v1/score/{VIRTUAL_RERANKER}", json=body, headers=JSON)
             assert (answer.status_code, answer.headers["x-sie-error-code"]) == (503, "RESOURCE_EXHAUSTED")
             assert "--memory" in answer.text
             assert (await encode(client, "still here")).status_code == 200
 
 
+async def test_a_single_text_is_answered_long_before_ten_thousand_that_came_first(virtual_server):
+    async with client_of(virtual_server) as client:
+        await encode(client, "warm")
+        many = asyncio.create_task(encode(client, *[f"text number {n} of very many" * 5 for n in range(10_000)]))
+        await until(lambda: metric(virtual_server, "shoal_batches_total") > 3)
+        assert (await encode(client, "just one")).status_code == 200
+        assert not many.done(), "the single one did not wait for the many"
+        assert (await many).status_code == 200
+
+
 async def test_a_full_line_refuses_at_once_with_retry_after_and_the_rest_is_answered(virtual_home):
-    with serving(virtual_home, "--queue-jobs", "5") as server:
+    with serving(virtual_home, "--queue-jobs", "2") as server:
         async with client_of(server) as client:
-            await encode(client, "warm")
-            texts = [f"shoal:virtual:slow=0.005 {m}" for m in range(100)]
-            flood = await asyncio.gather(*(encode(client, *texts, f"{n}") for n in range(60)))
+            flood = await asyncio.gather(*(encode(client, f"{n}") for n in range(300)))
     refused = [response for response in flood if response.status_code != 200]
-    assert refused
+    assert 0 < len(refused) < 300
     for response in refused:
         assert (response.status_code, response.headers["x-sie-error-code"]) == (503, "QUEUE_FULL")
         assert response.headers["retry-after"] == "1"
         assert "--queue-jobs" in response.text
-    assert len(refused) < 60
-
-
-def test_a_body_over_the_limit_is_refused_before_it_is_read_and_the_limit_is_named(virtual_home):
-    with serving(virtual_home, "--max-body-bytes", "1000") as server:
-        answer = httpx.post(f"{server.url}/v1/encode/{VIRTUAL}", json=encode_body("x" * 2000))
-        assert answer.status_code == 413
-        assert "--max-body-bytes" in answer.text
-        assert "1000" in answer.text
 
 
 def test_more_items_than_allowed_are_refused_and_no_model_is_loaded_for_it(virtual_home):
@@ -233,37 +236,6 @@ def test_more_items_than_allowed_are_refused_and_no_model_is_loaded_for_it(virtu
         assert answer.status_code == 413
         assert "--max-items" in answer.text
         assert state_of(server, VIRTUAL) == "available"
-
-
-def test_a_client_that_does_not_send_its_body_is_let_go_naming_the_setting(virtual_home):
-    with (
-        serving(virtual_home, "--body-timeout", "0.3") as server,
-        socket.create_connection(("127.0.0.1", server.port)) as sock,
-    ):
-        sock.sendall(f"POST /v1/encode/{VIRTUAL} HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n{{".encode())
-        answer = read_all(sock)
-        assert " 408 " in answer.splitlines()[0]
-        assert "--body-timeout" in answer
-
-
-def read_all(sock: socket.socket) -> str:
-    """Up to the end of the first answer's body."""
-    sock.settimeout(10)
-    answer = b""
-    while not answer.endswith(b"}"):
-        answer += sock.recv(65536)
-    return answer.decode()
-
-
-def test_connections_over_the_limit_are_refused_naming_the_setting(virtual_home):
-    with serving(virtual_home, "--max-connections", "3") as server:
-        held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]
-        with socket.create_connection(("127.0.0.1", server.port)) as fourth:
-            answer = read_all(fourth)
-        for sock in held:
-            sock.close()
-        assert answer.startswith("HTTP/1.1 503")
-        assert "--max-connections" in answer
 
 
 def test_with_a_key_set_every_route_that_computes_or_lists_asks_for_it(virtual_home):

@@ -62,11 +62,11 @@ def test_a_timeout_is_in_milliseconds_with_a_default_and_a_limit_that_is_named()
 def test_the_envelope_holds_what_the_road_needs_and_nothing_of_the_body():
     target = routing.find("POST", "/v1/encode/m")
     headers = {b"content-type": b"application/msgpack", b"x-shoal-priority": b"batch", b"accept": b"*/*"}
-    envelope = admission.envelope(target, "org/m", headers, 77, SETTINGS, now=1000.0)
+    envelope = admission.envelope(target, "org/m", headers, 77, SETTINGS, 1000.0, "id")
     assert (envelope.line, envelope.task, envelope.route) == ("org/m", "encode", target.route.name)
     assert (envelope.deadline, envelope.size_bytes, envelope.priority) == (1120.0, 77, "batch")
     with pytest.raises(InvalidInput, match="X-Shoal-Priority"):
-        admission.envelope(target, "m", {b"x-shoal-priority": b"urgent"}, 1, SETTINGS, now=0.0)
+        admission.envelope(target, "m", {b"x-shoal-priority": b"urgent"}, 1, SETTINGS, 0.0, "id")
 
 
 def test_a_path_that_dialects_share_is_the_one_whose_keys_the_body_has():

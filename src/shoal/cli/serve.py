@@ -31,7 +31,11 @@ def command(app: typer.Typer) -> None:
         max_timeout: Annotated[float, typer.Option(help="Most seconds a client may ask for.")] = 600.0,
         max_body_bytes: Annotated[int, typer.Option()] = 32 * 1024 * 1024,
         body_timeout: Annotated[float, typer.Option(help="Seconds a client may take to send.")] = 30.0,
+        head_timeout: Annotated[float, typer.Option(help="Seconds a request's head may take.")] = 30.0,
+        write_timeout: Annotated[float, typer.Option(help="Seconds a client may leave its answer unread.")] = 30.0,
+        max_head_bytes: Annotated[int, typer.Option(help="Bytes of a request's head.")] = 64 * 1024,
         max_in_flight: Annotated[int, typer.Option(help="Requests at once.")] = 4096,
+        max_in_flight_bytes: Annotated[int, typer.Option(help="Bytes of all bodies at once.")] = 512 * 1024 * 1024,
         max_connections: Annotated[int, typer.Option()] = 8192,
         max_items: Annotated[int, typer.Option(help="Items in one request.")] = 10_000,
         queue_jobs: Annotated[int, typer.Option(help="Jobs that may wait for one model.")] = 10_000,
@@ -53,8 +57,10 @@ def command(app: typer.Typer) -> None:
         road = _road.Road(
             host=host, port=port, home=home, max_items=max_items, log_format=log_format,
             gateway=GatewaySettings(
-                max_body_bytes=max_body_bytes, body_timeout_s=body_timeout, max_in_flight=max_in_flight,
-                max_connections=max_connections, timeout_s=timeout, max_timeout_s=max_timeout, keys=keys,
+                max_body_bytes=max_body_bytes, body_timeout_s=body_timeout, head_timeout_s=head_timeout,
+                write_timeout_s=write_timeout, max_head_bytes=max_head_bytes, max_in_flight=max_in_flight,
+                max_in_flight_bytes=max_in_flight_bytes, max_connections=max_connections,
+                timeout_s=timeout, max_timeout_s=max_timeout, keys=keys,
             ),
             node=Settings(
                 memory_bytes=parse_size(memory) if memory else int(devices.memory_bytes() * 0.7),

@@ -48,7 +48,7 @@ def refusal(answer: Received, terms: Terms) -> ShoalError:
     code, message, detail = _fields(answer)
     code = answer.headers.get("x-sie-error-code") or code
     detail["status"] = answer.status
-    if request_id := answer.headers.get("x-shoal-request-id"):
+    if request_id := answer.headers.get("x-request-id"):
         detail["request_id"] = request_id
     message = message or f"{terms.base_url} answered {answer.status}: {snippet(answer.body) or 'an empty body'}"
     if not code:

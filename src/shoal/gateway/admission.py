@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-import secrets
 from collections.abc import Iterable, Mapping
 from typing import get_args
 
@@ -73,11 +72,17 @@ def priority_of(headers: Headers) -> Priority:
 
 
 def envelope(
-    target: Target, model: str, headers: Headers, size: int, settings: GatewaySettings, now: float
+    target: Target,
+    model: str,
+    headers: Headers,
+    size: int,
+    settings: GatewaySettings,
+    now: float,
+    request_id: str,
 ) -> Envelope:
     """What the road needs to know of a request. `model` is the resolved name, which is also its line."""
     return Envelope(
-        id=secrets.token_hex(8),
+        id=request_id,
         task=target.route.task,
         model=model,
         line=model,

@@ -1,6 +1,7 @@
 """The ASGI application: one function a request goes through, from its head to its answer's last byte."""
 
 import logging
+import secrets
 import time
 from typing import Protocol
 
@@ -8,7 +9,7 @@ from shoal.catalog import Model
 from shoal.dialects import Reply
 from shoal.dialects.refusals import for_anyone
 from shoal.gateway import admission, routing
-from shoal.gateway.asgi import Receive, Scope, Send, head, read_body, send_reply
+from shoal.gateway.asgi import Body, BodyBudget, Receive, Scope, Send, head, send_refusal, send_reply
 from shoal.gateway.pages import Pages, States
 from shoal.gateway.settings import GatewaySettings
 from shoal.gateway.waiting import answers
@@ -48,6 +49,7 @@ class Gateway:
         self._pages = pages
         self._settings = settings
         self._in_flight = 0
+        self._budget = BodyBudget(settings.max_in_flight_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -83,12 +85,15 @@ class Gateway:
         inbox: Inbox | None = None
         envelope: Envelope | None = None
         started = False
+        request_id = secrets.token_hex(8)
+        body = Body(receive, self._settings, self._budget)
         try:
             received = time.time()
-            body = await self._take_in(headers, receive)
-            target = target.of(body)
-            envelope = self._admit(target, headers, body, received)
-            inbox = await self._queue.publish(Job(envelope, body))
+            self._check_room(headers)
+            content = await body.read(headers)
+            target = target.of(content)
+            envelope = self._admit(target, headers, content, received, request_id)
+            inbox = await self._queue.publish(Job(envelope, content))
             async for chunk in answers(inbox, envelope.deadline, receive):
                 if not started:
                     started = True
@@ -107,16 +112,18 @@ class Gateway:
         finally:
             if inbox is not None:
                 inbox.close()
+            body.release()
             self._in_flight -= 1
             metrics.IN_FLIGHT.set(self._in_flight)
         if started:  # a stream that broke: the connection ends without its last chunk, which says so
             raise ConnectionError("the answer broke off")
         reply = target.dialect.refuse(refused, accept=headers.get(b"accept", b"").decode("latin-1"))
-        await send_reply(send, reply)
+        reply = Reply(reply.status, (*reply.headers, ("x-request-id", request_id)), reply.body)
+        await send_refusal(send, reply, body)
         return reply.status
 
-    async def _take_in(self, headers: admission.Headers, receive: Receive) -> bytes:
-        """The body. 1. Key. 2. Room. 3. Within limits."""
+    def _check_room(self, headers: admission.Headers) -> None:
+        """Before anything of the body is read. 1. Key. 2. Room."""
         settings = self._settings
         admission.check_key(headers, settings)  # 1
         if self._in_flight > settings.max_in_flight:  # 2
@@ -124,15 +131,18 @@ class Gateway:
                 ResourceExhausted, "the number of requests in flight", seen=self._in_flight,
                 limit=settings.max_in_flight, setting="--max-in-flight",
             )  # fmt: skip
-        return await read_body(receive, headers, settings)  # 3
 
-    def _admit(self, target: routing.Target, headers: admission.Headers, body: bytes, received: float) -> Envelope:
-        """4. The model. 5. What it can do. 6. The envelope."""
-        model = self._resolve(target, body)  # 4
-        if target.route.task not in model.facts.tasks:  # 5
+    def _admit(
+        self, target: routing.Target, headers: admission.Headers, content: bytes, received: float, request_id: str
+    ) -> Envelope:
+        """3. The model. 4. What it can do. 5. The envelope."""
+        model = self._resolve(target, content)  # 3
+        if target.route.task not in model.facts.tasks:  # 4
             can = ", ".join(model.facts.tasks)
             raise InvalidInput(f"{model.name} cannot {target.route.task}; it can {can}", param="model")
-        return admission.envelope(target, model.name, headers, len(body), self._settings, received)  # 6
+        return admission.envelope(  # 5
+            target, model.name, headers, len(content), self._settings, received, request_id
+        )
 
     def _resolve(self, target: routing.Target, body: bytes) -> Model:
         name = target.model or target.dialect.peek(target.route.name, body)

@@ -1,63 +1,16 @@
-"""Listening: uvicorn on this loop, with a bound on connections and on how long a head may take."""
+"""Listening: uvicorn on the caller's loop, every connection a bounded one."""
 
-import asyncio
 import contextlib
 import logging
 import socket
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shoal.gateway.connection import Connection
 from shoal.gateway.settings import GatewaySettings
-from shoal.observe import metrics
 
 log = logging.getLogger("shoal.gateway")
-
-
-def bounded(settings: GatewaySettings) -> type[HttpToolsProtocol]:
-    """uvicorn's protocol, which by itself keeps any number of connections that never say a word."""
-
-    class Bounded(HttpToolsProtocol):
-        _head_timer: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            metrics.CONNECTIONS.set(len(self.connections))
-            if len(self.connections) > settings.max_connections:
-                transport.write(_too_many(settings))
-                transport.close()
-                return
-            self._head_timer = self.loop.call_later(settings.head_timeout_s, self._give_up)
-
-        def on_headers_complete(self) -> None:
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
-            super().on_headers_complete()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-            super().connection_lost(exc)
-            metrics.CONNECTIONS.set(len(self.connections))
-
-        def _give_up(self) -> None:
-            self.transport.close()
-
-    return Bounded
-
-
-def _too_many(settings: GatewaySettings) -> bytes:
-    body = (
-        '{"error":{"code":"RESOURCE_EXHAUSTED","message":"more connections than the limit of '
-        f'{settings.max_connections}; --max-connections changes it"}}}}'
-    )
-    head = (
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 5\r\n"
-        f"connection: close\r\ncontent-length: {len(body)}\r\n\r\n"
-    )
-    return (head + body).encode("ascii")
 
 
 class Server(uvicorn.Server):
@@ -81,9 +34,9 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def make_server(app: Any, settings: GatewaySettings) -> Server:
+    bounded = type("Bounded", (Connection,), {"settings": settings})
     config = uvicorn.Config(
-        app, http=bounded(settings), ws="none", lifespan="off", interface="asgi3", access_log=False,
-        log_config=None, server_header=False, date_header=False, backlog=4096, timeout_keep_alive=75,
-        h11_max_incomplete_event_size=64 * 1024,
+        app, http=bounded, ws="none", lifespan="off", interface="asgi3", access_log=False, log_config=None,
+        server_header=False, date_header=False, backlog=4096, timeout_keep_alive=75,
     )  # fmt: skip
     return Server(config)

@@ -1,0 +1,109 @@
+"""One client's connection: uvicorn's, with bounds on what a stranger can hold open or make us keep.
+
+By itself it waits for ever for a head that never ends, keeps a head of any size, and keeps an answer for ever
+that its client does not read.
+"""
+
+import asyncio
+import re
+from typing import ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from shoal.gateway.settings import GatewaySettings
+from shoal.observe import metrics
+
+_UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
+
+
+class Connection(HttpToolsProtocol):
+    settings: ClassVar[GatewaySettings]
+    _head_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+    _in_head = False
+    _in_body = False
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        metrics.CONNECTIONS.set(len(self.connections))
+        if len(self.connections) > self.settings.max_connections:
+            limit = self.settings.max_connections
+            message = f"more connections than the limit of {limit}; --max-connections changes it"
+            self._refuse("503 Service Unavailable", "RESOURCE_EXHAUSTED", message, "retry-after: 5\r\n")
+        else:
+            self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._in_body and b"h2c" in data:
+            # Java's client offers HTTP/2 with every plain request; the parser would take the body for it.
+            head, end, body = data.partition(b"\r\n\r\n")
+            data = _UPGRADE.sub(b"", head) + end + body
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > self.settings.max_head_bytes:
+            limit = self.settings.max_head_bytes
+            message = f"the head is over the limit of {limit} bytes; --max-head-bytes changes it"
+            self._refuse("431 Request Header Fields Too Large", "PAYLOAD_TOO_LARGE", message)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
+        self._wait_for_head()
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._in_body = False, True
+        self._cancel_head_timer()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self._wait_for_reader()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait_for_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_head_timer()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+        super().connection_lost(exc)
+        metrics.CONNECTIONS.set(len(self.connections))
+
+    def _wait_for_head(self) -> None:
+        self._cancel_head_timer()
+        self._head_timer = self.loop.call_later(self.settings.head_timeout_s, self.transport.close)
+
+    def _cancel_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _wait_for_reader(self) -> None:
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(self.settings.write_timeout_s, self._give_up_on_reader)
+
+    def _give_up_on_reader(self) -> None:
+        self._write_timer = None
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def _refuse(self, status: str, code: str, message: str, more: str = "") -> None:
+        """Answer below the application, which never hears of it, and close."""
+        body = f'{{"error":{{"code":"{code}","message":"{message}"}}}}'
+        head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{more}connection: close\r\n"
+        self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode("ascii"))
+        self.transport.close()
