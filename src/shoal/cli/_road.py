@@ -49,7 +49,11 @@ async def serve(road: Road) -> None:
     queue = InProcessQueue(road.queue)
     agent = Agent(queue, store, road.node, MeasuredStore(store.home / "measured"), road.max_items)
     stopping = asyncio.Event()
-    pages = Pages(store, agent.states, queue, lambda: agent.is_ready() and not stopping.is_set(), console.page())
+
+    def lacking() -> str:
+        return "shutting down" if stopping.is_set() else agent.lacking()
+
+    pages = Pages(store, agent.states, queue, lacking, console.page())
     gateway = Gateway(queue, store, agent.states, pages, road.gateway)
     server = make_server(gateway, road.gateway)
     _on_signals(stopping)

@@ -37,15 +37,15 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Pages:
-    """`ready` says whether requests can be served; `console` is the page at `/`."""
+    """`lacking` says what keeps requests from being served, "" for nothing; `console` is the page at `/`."""
 
     def __init__(
-        self, listing: Listing, states: States, queue: Queue, ready: Callable[[], bool], console: bytes
+        self, listing: Listing, states: States, queue: Queue, lacking: Callable[[], str], console: bytes
     ) -> None:
         self._listing = listing
         self._states = states
         self._queue = queue
-        self._ready = ready
+        self._lacking = lacking
         self._console = console
         self._began = time.time()
         self._exact = {
@@ -72,11 +72,12 @@ class Pages:
         return _text(200, "ok")
 
     async def _readiness(self, path: str, query: bytes) -> Reply:
-        return _text(200, "ready") if self._ready() else _text(503, "not ready")
+        lacking = self._lacking()
+        return _text(503, f"not ready: {lacking}") if lacking else _text(200, "ready")
 
     async def _health(self, path: str, query: bytes) -> Reply:
         """Status for TEI's clients, and the counts that the native SDK reads."""
-        ready = self._ready()
+        ready = not self._lacking()
         loaded = sum(status.state == "ready" for status in self._states().values())
         body: dict[str, Any] = {
             "type": "gateway",
@@ -155,7 +156,7 @@ class Pages:
         totals = {
             "uptime_s": round(time.time() - self._began, 1),
             "version": __version__,
-            "ready": self._ready(),
+            "ready": not self._lacking(),
         }
         return _json(200, totals | {"models": models})
 

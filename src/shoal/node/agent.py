@@ -84,9 +84,14 @@ class Agent:
         """What each model that was ever asked for is doing here."""
         return {name: replica.describe(time.time()) for name, replica in self.scheduler.replicas.items()}
 
-    def is_ready(self) -> bool:
-        """Whether everything pinned is in memory."""
-        return all(r.status == "ready" for r in self.scheduler.replicas.values() if r.pinned)
+    def lacking(self) -> str:
+        """What keeps this node from being ready, as a sentence; "" where everything pinned is in memory."""
+        absent = [
+            r for r in self.scheduler.replicas.values() if r.pinned and r.status not in ("ready", "yielding")
+        ]
+        return "; ".join(
+            f"{r.model.name} is {r.status}{f': {r.failure.message}' if r.failure else ''}" for r in absent
+        )
 
     async def drain(self) -> None:
         """Finish every job in hand and in the queue, then end the runtimes and give their memory back."""
