@@ -23,7 +23,9 @@ from shoal.protocol.items import Output
 from shoal.runtimes import Prepared, Runtime, microbatch, open_runtime
 from shoal.runtimes.channel import Channel
 from shoal.runtimes.compute import compute, prepare
+from shoal.runtimes.memory import give_back, share_one_arena
 
+_GIVE_BACK_EVERY_S = 5.0
 log = logging.getLogger("shoal.host")
 
 
@@ -47,6 +49,7 @@ class Host:
         self._idle: set[int] = set()
         self._preparing = 0
         self._seen = 0
+        self._gave_back_at = 0.0
         self._stopped = asyncio.Event()
 
     async def serve(self, control: socket.socket, data: socket.socket) -> None:
@@ -91,6 +94,7 @@ class Host:
             self._control.send(frames.LoadFailed(failed.fault()))
             return
         self._runtime = runtime
+        self._give_back()
         self._streams = ThreadPoolExecutor(runtime.profile.streams, "stream")
         self._idle = set(range(runtime.profile.streams))
         self._control.send(frames.Loaded(time.monotonic() - began, runtime.profile))
@@ -141,6 +145,12 @@ class Host:
         if measured is not None:
             measured = msgspec.structs.replace(measured, tokenize_seconds=max(e.seconds for e in entries))
         self._answer([(entry.key, output) for entry, output in zip(entries, outputs, strict=True)], measured)
+        if self._loop.time() - self._gave_back_at >= _GIVE_BACK_EVERY_S:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        self._gave_back_at = self._loop.time()
+        self._loop.run_in_executor(self._tokeniser, give_back)
 
     def _answer(self, answers: list[tuple[int, Output]], measured: frames.Measured | None) -> None:
         assert self._data is not None
@@ -158,6 +168,7 @@ class Host:
 
 
 def main() -> None:
+    share_one_arena()
     logs.configure("json" if os.environ.get("SHOAL_LOG_FORMAT") == "json" else "text")
     control, data = (socket.socket(fileno=int(fd)) for fd in sys.argv[1:3])
     asyncio.run(_serve(control, data))
