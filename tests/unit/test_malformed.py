@@ -1,3 +1,4 @@
+import tracemalloc
 from collections import Counter
 
 import pytest
@@ -68,3 +69,36 @@ def test_a_seed_always_gives_the_same_and_most_seeds_something_else(name):
 
 def test_every_computing_route_is_covered():
     assert {route.name for _, route in ROUTES} <= set(TEMPLATES)
+
+
+@pytest.mark.parametrize(
+    ("route", "headers", "body"),
+    [
+        ("encode", {"content-type": "application/json"}, b'{"items":[' + b"{}," * 600_000 + b"{}]}"),
+        (
+            "encode",
+            {"content-type": "application/msgpack"},
+            b"\x81\xa5items\xdd\x00\x4c\x4b\x40" + b"\x80" * 5_000_000,
+        ),
+        (
+            "embeddings",
+            {"content-type": "application/json"},
+            b'{"model":"m","input":[' + b"[]," * 600_000 + b"[]]}",
+        ),
+    ],
+)
+def test_a_body_that_would_grow_a_hundredfold_is_refused_before_it_does(route, headers, body):
+    tracemalloc.start()
+    try:
+        with pytest.raises(ShoalError) as refused:
+            dialect, found = next((d, r) for d, r in ROUTES if r.name == route)
+            envelope = Envelope(
+                id="r", task=found.task, model="m", line="m", dialect=dialect.name, route=route, deadline=0.0,
+                received=0.0, content_type=headers["content-type"],
+            )  # fmt: skip
+            dialect.decode(envelope, body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert refused.value.status in (400, 413)
+    assert peak < 20_000_000

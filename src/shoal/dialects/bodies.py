@@ -8,11 +8,14 @@ import msgspec
 
 from shoal.dialects import Timing
 from shoal.protocol.envelope import Envelope
-from shoal.protocol.errors import InvalidInput, UnsupportedMediaType
+from shoal.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedMediaType
+from shoal.protocol.limits import MAX_ENTRIES, MAX_OPENINGS
 
 T = TypeVar("T")
 Format = Literal["json", "msgpack"]
 Width = Annotated[int, msgspec.Meta(gt=0, le=2**31 - 1)]
+AtMost = msgspec.Meta(max_length=MAX_ENTRIES)
+"""For every list of entries: of msgpack it is checked before one of them is decoded."""
 Decoder = msgspec.json.Decoder[T] | msgspec.msgpack.Decoder[T]
 
 JSON = "application/json"
@@ -53,6 +56,10 @@ def decode(decoder: Decoder[T], body: bytes) -> T:
     """Raises InvalidInput that says what is wrong and where, in words and as `param`."""
     if not body:
         raise InvalidInput("the body is empty")
+    if len(body) > MAX_OPENINGS and (openings := body.count(b"{") + body.count(b"[")) > MAX_OPENINGS:
+        raise PayloadTooLarge(
+            f"the body opens {openings} objects and lists, over the limit of {MAX_OPENINGS}; send it in parts"
+        )
     try:
         return decoder.decode(body)
     except RecursionError as e:

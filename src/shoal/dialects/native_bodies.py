@@ -3,10 +3,12 @@
 Fields we do not know are skipped, whatever they hold. Media are seen and refused item by item, unread.
 """
 
+from typing import Annotated
+
 import msgspec
 
 from shoal.dialects.arrays import read_matrix
-from shoal.dialects.bodies import ABSENT, Width
+from shoal.dialects.bodies import ABSENT, AtMost, Width
 from shoal.protocol.errors import Fault, InvalidInput, ModelNotFound
 from shoal.protocol.facts import Kind
 from shoal.protocol.items import Truncate
@@ -58,13 +60,13 @@ class Params(msgspec.Struct, frozen=True):
 
 
 class EncodeBody(msgspec.Struct, frozen=True):
-    items: list[str | Item]
+    items: Annotated[list[str | Item], AtMost]
     params: Params | None = None
 
 
 class ScoreBody(msgspec.Struct, frozen=True):
     query: str | Item
-    items: list[str | Item]
+    items: Annotated[list[str | Item], AtMost]
     instruction: str | None = None
     options: Options | None = None
 

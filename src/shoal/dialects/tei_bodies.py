@@ -4,11 +4,11 @@ As there, vectors are normalised unless told otherwise; unlike there, too long a
 false.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from shoal.dialects.bodies import Width, decode
+from shoal.dialects.bodies import AtMost, Width, decode
 from shoal.protocol.errors import EmptyInput, InvalidInput
 from shoal.protocol.facts import Kind
 from shoal.protocol.items import Truncate
@@ -31,7 +31,7 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class EmbedBody(Cut, frozen=True, kw_only=True):
-    inputs: str | list[str]
+    inputs: str | Annotated[list[str], AtMost]
     normalize: bool | None = None
     dimensions: Width | None = None
 
@@ -49,7 +49,7 @@ class SimilarityBody(msgspec.Struct, frozen=True):
 class PredictBody(Cut, frozen=True, kw_only=True):
     """`inputs` is a text, a pair of texts, or a list of lists of one or two."""
 
-    inputs: str | list[str | list[str]]
+    inputs: str | Annotated[list[str | list[str]], AtMost]
     raw_scores: bool | None = None
 
 

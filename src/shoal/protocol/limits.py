@@ -1,9 +1,7 @@
-"""What the server bounds beyond what a single API defines; its settings may replace these defaults."""
+"""What bounds a body's structure before it is turned into anything larger. Fixed: no setting widens these."""
 
-import msgspec
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """`max_items`: entries one request may hold, counted after decoding and before any model is loaded."""
-
-    max_items: int = 10_000
+MAX_ENTRIES = 100_000
+"""Entries in one request's list, whatever `--max-items` says."""
+MAX_OPENINGS = 500_000
+"""Objects and lists that a JSON body may open, texts that hold brackets included: each costs a hundred times
+its byte once decoded."""
