@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from shoal.catalog.inspect import read_facts
-from shoal.families import Prepared, family_named
+from shoal.families import Prepared, Words, family_named
 from shoal.families.linears import InNumpy, read_linears, through
-from shoal.families.outside import Outside, pool, pool_words
+from shoal.families.outside import Outside, pool
+from shoal.families.words import Vocabulary, pool_logits
 from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Dense, Facts, Profile, Sparse
 from shoal.protocol.items import Item
@@ -59,12 +60,25 @@ def test_token_states_without_a_pooling_are_refused():
         pool(STATES, MASK, "none")
 
 
-def test_words_are_pooled_over_real_tokens_only_and_never_below_0():
-    assert pool_words(STATES - 3, MASK, Sparse()).tolist() == [[2, 0], [6, 7]]
-    once = [[np.log(3), 0], [np.log(3 * 5 * 7), np.log(4 * 6 * 8)]]
-    assert np.allclose(pool_words(STATES - 3, MASK, Sparse(pooling="sum")), once)
-    twice = Sparse(pooling="sum", activation="log1p_log1p_relu")
-    assert np.allclose(pool_words(STATES - 3, MASK, twice)[0], [np.log1p(np.log(3)), 0])
+def test_words_are_weighed_by_their_greatest_logit_or_the_sum_of_their_logs_and_never_below_0():
+    bias = np.array([1, -7], np.float32)
+    assert pool_logits(STATES[1], bias, Sparse()).tolist() == [10, 3]
+    assert pool_logits(-STATES[1], None, Sparse()).tolist() == [0, 0]
+    summed = pool_logits(STATES[1], bias, Sparse(pooling="sum"))
+    assert np.allclose(summed, [np.log(7 * 9 * 11), np.log(1 * 2 * 4)])
+    twice = pool_logits(STATES[1, :1], None, Sparse(pooling="sum", activation="log1p_log1p_relu"))
+    assert np.allclose(twice, [np.log1p(np.log(6)), np.log1p(np.log(7))])
+
+
+def test_a_large_vocabulary_is_weighed_part_by_part_each_text_by_the_tokens_that_count():
+    random = np.random.default_rng(0)
+    weight, bias, states = (random.standard_normal(shape, np.float32) for shape in ((9000, 4), 9000, (32, 4)))
+    texts = [(3, 0), (5, 2), (1, 0)]
+    batch = [Prepared(Item(), [0] * tokens, [0] * tokens, unseen=unseen) for tokens, unseen in texts]
+    found = Vocabulary(Words(None, weight, bias), Sparse()).weights(states, batch)
+    logits = states @ weight.T + bias
+    expected = [logits[rows].max(axis=0).clip(0) for rows in (slice(0, 3), slice(3, 6), slice(8, 9))]
+    assert np.allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("activation", ["identity", "tanh", "relu", "gelu", "sigmoid", "silu"])

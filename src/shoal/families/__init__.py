@@ -73,10 +73,6 @@ class Ops(Protocol):
 
     def multiply(self, a: Node, b: Node) -> Node: ...
 
-    def concat(self, parts: Sequence[Node]) -> Node:
-        """Side by side: [n, a], [n, b], … → [n, a + b + …]."""
-        ...
-
     def norm(self, x: Node, weight: Array, bias: Array | None, eps: float) -> Node:
         """Layer norm over the last axis."""
         ...
@@ -90,10 +86,6 @@ class Ops(Protocol):
     def tanh(self, x: Node) -> Node: ...
 
     def sigmoid(self, x: Node) -> Node: ...
-
-    def log1p(self, x: Node) -> Node:
-        """log(1 + x) of numbers that are not below 0."""
-        ...
 
     def rotated(self, qkv: Node, heads: int, cos: Node, sin: Node) -> Node:
         """Queries and keys turned by their places, [tokens, 3 * width] → the same (arXiv:2104.09864).

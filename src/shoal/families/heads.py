@@ -3,37 +3,54 @@
 Knows files and operations; what a row of each output becomes is said in finish.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from shoal.families import Family, Node, Ops, Words
+import msgspec
+
+from shoal.families import Family, Node, Ops, Prepared
 from shoal.families.linears import Linear, read_linears, through
 from shoal.families.weights import Checkpoint
+from shoal.families.words import Vocabulary
 from shoal.protocol.errors import ModelLoadFailed
-from shoal.protocol.facts import Facts, Kind, Sparse
-
-_WORDS_AT_ONCE = 4096
-"""Logits of so many words are in memory at once for every token of a micro-batch."""
+from shoal.protocol.facts import Facts, Sparse
+from shoal.protocol.tensors import Array
 
 
-def describe(family: Family, ops: Ops, folder: Path, facts: Facts) -> dict[str, Node]:
+class Described(msgspec.Struct, frozen=True):
+    """`outputs` of a graph by name; `vocabulary` where one of them is not final yet."""
+
+    outputs: dict[str, Node]
+    vocabulary: Vocabulary | None = None
+
+    def completed(self, found: Mapping[str, Array], batch: Sequence[Prepared]) -> dict[str, Array]:
+        """What finish.py reads, of what a graph gave for `batch`."""
+        if self.vocabulary is None:
+            return dict(found)
+        return {**found, "sparse": self.vocabulary.weights(found["sparse"], batch)}
+
+
+def describe(family: Family, ops: Ops, folder: Path, facts: Facts) -> Described:
     """ "score" [texts, labels] logits, or an output for each of the facts' kinds, none of them normalised:
 
-    "dense" [texts, dims] · "sparse" [texts, vocabulary], before the log where it comes after a maximum ·
-    "multivector" [tokens, dims], packed like the input.
+    "dense" [texts, dims] · "multivector" [tokens, dims], packed like the input · "sparse" [tokens, width], the
+    states from which the vocabulary is weighed: [texts, vocabulary], and without the log of a maximum.
 
     Raises ModelLoadFailed where the files do not hold what the facts say.
     """
     network = family.network(ops, Checkpoint(folder), facts)
     states = network.states()
     if facts.reads_pairs:
-        return {"score": network.logits(states, max(1, len(facts.labels)))}
-    heads: dict[Kind, Callable[[], Node]] = {
-        "dense": lambda: through(ops, _pooled(ops, states, facts), read_linears(folder, facts.dense)),
-        "sparse": lambda: _sparse(ops, sparse_facts(facts), network.words(states)),
-        "multivector": lambda: through(ops, states, read_projection(folder, facts)),
-    }
-    return {kind: heads[kind]() for kind in facts.kinds}
+        return Described({"score": network.logits(states, max(1, len(facts.labels)))})
+    outputs, vocabulary = {}, None
+    if "dense" in facts.kinds:
+        outputs["dense"] = through(ops, _pooled(ops, states, facts), read_linears(folder, facts.dense))
+    if "sparse" in facts.kinds:
+        sparse, words = sparse_facts(facts), network.words(states)
+        outputs["sparse"], vocabulary = words.states, Vocabulary(words, sparse)
+    if "multivector" in facts.kinds:
+        outputs["multivector"] = through(ops, states, read_projection(folder, facts))
+    return Described(outputs, vocabulary)
 
 
 def sparse_facts(facts: Facts) -> Sparse:
@@ -54,20 +71,3 @@ def _pooled(ops: Ops, states: Node, facts: Facts) -> Node:
     if facts.pooling == "none":
         raise ModelLoadFailed("an encoder needs a pooling, mean or cls for instance; its files name none")
     return ops.pool(states, facts.pooling)
-
-
-def _sparse(ops: Ops, sparse: Sparse, words: Words) -> Node:
-    starts = range(0, len(words.weight), _WORDS_AT_ONCE)
-    return ops.concat([_some_words(ops, words, start, sparse) for start in starts])
-
-
-def _some_words(ops: Ops, words: Words, start: int, sparse: Sparse) -> Node:
-    """The weights of a part of the vocabulary: [texts, part]. A maximum needs its log only of what is left."""
-    part = slice(start, start + _WORDS_AT_ONCE)
-    bias = None if words.bias is None else words.bias[part]
-    logits = ops.relu(ops.linear(words.states, words.weight[part], bias))
-    if sparse.pooling == "max":
-        return ops.pool(logits, "max")
-    for _ in range(sparse.activation.count("log1p")):
-        logits = ops.log1p(logits)
-    return ops.pool(logits, "sum")

@@ -29,11 +29,11 @@ class LinearOps(Protocol):
     """The operations of `Ops` that are needed here."""
 
     def linear(self, x: Node, weight: Array, bias: Array | None) -> Node: ...
-    def multiply(self, a: Node, b: Node) -> Node: ...
     def gelu(self, x: Node, *, tanh: bool) -> Node: ...
     def relu(self, x: Node) -> Node: ...
     def tanh(self, x: Node) -> Node: ...
     def sigmoid(self, x: Node) -> Node: ...
+    def multiply(self, a: Node, b: Node) -> Node: ...
 
 
 def read_linears(folder: Path, layers: Sequence[Dense]) -> list[Linear]:
@@ -76,9 +76,6 @@ class InNumpy:
         product: Array = x @ weight.T
         return product if bias is None else product + bias
 
-    def multiply(self, a: Array, b: Array) -> Array:
-        return a * b
-
     def gelu(self, x: Array, *, tanh: bool) -> Array:
         assert not tanh, "no layer asks for the approximation"
         flat = np.fromiter(map(math.erf, (x / math.sqrt(2)).flat), np.float32, x.size)
@@ -95,3 +92,6 @@ class InNumpy:
         small = np.exp(-np.abs(x))
         activated: Array = np.where(x >= 0, 1, small) / (1 + small)
         return activated
+
+    def multiply(self, a: Array, b: Array) -> Array:
+        return a * b

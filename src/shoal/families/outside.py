@@ -7,8 +7,9 @@ import numpy as np
 
 from shoal.families.heads import read_projection, sparse_facts
 from shoal.families.linears import InNumpy, read_linears, through
+from shoal.families.words import pool_logits
 from shoal.protocol.errors import ModelLoadFailed
-from shoal.protocol.facts import Facts, Pooling, Sparse
+from shoal.protocol.facts import Facts, Pooling
 from shoal.protocol.tensors import Array
 
 
@@ -32,7 +33,9 @@ class Outside:
         if self._facts.reads_pairs:
             return {"score": values.reshape(len(values), -1)}
         if self._facts.kinds == ("sparse",):
-            return {"sparse": pool_words(values, mask, sparse_facts(self._facts))}
+            sparse = sparse_facts(self._facts)
+            texts = zip(values, mask, strict=True)
+            return {"sparse": np.stack([pool_logits(row[seen > 0], None, sparse) for row, seen in texts])}
         outputs: dict[str, Array] = {}
         if "dense" in self._facts.kinds:
             is_pooled = values.ndim != 3
@@ -63,21 +66,4 @@ def pool(states: Array, mask: Array, pooling: Pooling) -> Array:
     total = weights.sum(axis=1, keepdims=True)
     summed: Array = np.einsum("tlw,tl->tw", states, weights)
     summed /= np.sqrt(total) if pooling == "mean_sqrt_len" else total
-    return summed
-
-
-def pool_words(logits: Array, mask: Array, sparse: Sparse) -> Array:
-    """logits [texts, length, vocabulary] → weights [texts, vocabulary], one text at a time to save memory; those
-    of a maximum still without their log."""
-    return np.stack([_pool_words(row[seen > 0], sparse) for row, seen in zip(logits, mask, strict=True)])
-
-
-def _pool_words(logits: Array, sparse: Sparse) -> Array:
-    if sparse.pooling == "max":
-        greatest: Array = np.maximum(logits.max(axis=0), 0)
-        return greatest
-    weights = np.maximum(logits, 0)
-    for _ in range(sparse.activation.count("log1p")):
-        weights = np.log1p(weights)
-    summed: Array = weights.sum(axis=0, dtype=np.float32)
     return summed

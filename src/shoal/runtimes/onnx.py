@@ -43,9 +43,8 @@ class BuiltRuntime:
         family = family_named(facts.family)
         self._reader = family.open_reader(folder, facts)
         ops = OnnxOps()
-        outputs = describe(family, ops, folder, facts)
-        self._outputs = list(outputs)
-        self._session = open_session(ops.model(list(outputs.values())), profile)
+        self._described = describe(family, ops, folder, facts)
+        self._session = open_session(ops.model(list(self._described.outputs.values())), profile)
         self._inputs, self._tables = list(ops.inputs), ops.tables
 
     def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
@@ -54,5 +53,6 @@ class BuiltRuntime:
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
         packed = pack(batch)
         inputs = dict(zip(self._inputs, packed.feed(self._inputs, self._tables), strict=True))
-        values = dict(zip(self._outputs, self._session.run(None, inputs), strict=True))
+        found = dict(zip(self._described.outputs, self._session.run(None, inputs), strict=True))
+        values = self._described.completed(found, batch)
         return Ran(finish(values, batch, self._facts), packed.tokens)

@@ -66,9 +66,6 @@ class OnnxOps:
     def multiply(self, a: Node, b: Node) -> Node:
         return self._node("Mul", a, b)
 
-    def concat(self, parts: Sequence[Node]) -> Node:
-        return self._node("Concat", *parts, axis=-1)
-
     def norm(self, x: Node, weight: Array, bias: Array | None, eps: float) -> Node:
         parts = [self._constant(part) for part in (weight, bias) if part is not None]
         return self._node("LayerNormalization", x, *parts, axis=-1, epsilon=eps)
@@ -84,9 +81,6 @@ class OnnxOps:
 
     def sigmoid(self, x: Node) -> Node:
         return self._node("Sigmoid", x)
-
-    def log1p(self, x: Node) -> Node:
-        return self._node("Log", self.add(x, self._constant(np.array(1, np.float32))))
 
     def rotated(self, qkv: Node, heads: int, cos: Node, sin: Node) -> Node:
         width = self._widths[qkv]

@@ -50,9 +50,8 @@ class OpenVinoRuntime:
         family = family_named(facts.family)
         self._reader = family.open_reader(folder, facts)
         ops = Int8Ops() if profile.dtype == "int8" else OpenVinoOps()
-        outputs = describe(family, ops, folder, facts)
-        model = ops.model(list(outputs.values()))
-        self._outputs = list(outputs)
+        self._described = describe(family, ops, folder, facts)
+        model = ops.model(list(self._described.outputs.values()))
         self._inputs, self._tables = list(ops.inputs), ops.tables
         compiled = _compile(model, profile)
         self._requests = [compiled.create_infer_request() for _ in range(profile.streams)]
@@ -64,7 +63,8 @@ class OpenVinoRuntime:
         packed = pack(batch)
         inputs = packed.feed(self._inputs, self._tables)
         found = self._requests[stream].infer(inputs, share_inputs=True, share_outputs=True)
-        values = {name: found[i] for i, name in enumerate(self._outputs)}
+        named = {name: found[i] for i, name in enumerate(self._described.outputs)}
+        values = self._described.completed(named, batch)
         return Ran(finish(values, batch, self._facts), packed.tokens)
 
 

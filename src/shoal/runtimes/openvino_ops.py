@@ -54,9 +54,6 @@ class OpenVinoOps:
     def multiply(self, a: Node, b: Node) -> Node:
         return op.multiply(a, b)
 
-    def concat(self, parts: Sequence[Node]) -> Node:
-        return op.concat(list(parts), -1)
-
     def norm(self, x: Node, weight: Array, bias: Array | None, eps: float) -> Node:
         y = op.multiply(op.mvn(x, [-1], True, eps, "inside_sqrt"), _constant(weight))
         return y if bias is None else op.add(y, _constant(bias))
@@ -72,9 +69,6 @@ class OpenVinoOps:
 
     def sigmoid(self, x: Node) -> Node:
         return op.sigmoid(x)
-
-    def log1p(self, x: Node) -> Node:
-        return op.log(op.add(x, _constant(np.array(1, np.float32))))
 
     def rotated(self, qkv: Node, heads: int, cos: Node, sin: Node) -> Node:
         width = qkv.get_output_partial_shape(0)[1].get_length()
