@@ -24,7 +24,7 @@ from shoal.catalog.store import Store
 from shoal.testing.checkpoints import WIDTH, tiny_encoder
 from shoal.testing.server import Server, serving
 
-pytestmark = [pytest.mark.models, pytest.mark.filterwarnings("default")]
+pytestmark = pytest.mark.models
 
 TEXTS = [
     "the capital of france is paris",

@@ -1,5 +1,6 @@
 """`shoal add org/name` as a process, with the hub's real client over real HTTP, against a stand-in for the hub."""
 
+import json
 import os
 import signal
 import subprocess
@@ -236,3 +237,55 @@ def test_what_the_hubs_cache_has_is_not_fetched_again(
 def test_a_hub_that_cannot_be_reached_is_named(machine: Machine) -> None:
     code, _, err = machine.run("add", "acme/finder", HF_ENDPOINT="http://127.0.0.1:1")
     assert (code, "http://127.0.0.1:1 could not be asked" in err, "HF_ENDPOINT" in err) == (1, True, True), err
+
+
+def test_a_disk_budget_refuses_before_the_weights_are_fetched(
+    machine: Machine, stand_in: HubStandIn, folder: Path
+) -> None:
+    stand_in.publish("acme/finder", folder)
+    code, _, err = machine.run("add", "acme/finder", SHOAL_DISK="20MB")
+    assert (code, "over the budget of 20.0 MB" in err, "SHOAL_DISK" in err) == (1, True, True), err
+    assert stand_in.fetched() == set()
+
+
+def test_of_several_shards_those_that_came_are_not_fetched_again(
+    machine: Machine, stand_in: HubStandIn, folder: Path
+) -> None:
+    weights = load_file(folder / "model.safetensors")
+    first, second = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
+    save_file({"padding": weights.pop("padding")}, folder / first)
+    save_file(weights, folder / second)
+    (folder / "model.safetensors").unlink()
+    names = {"padding": first} | dict.fromkeys(weights, second)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    repo = stand_in.publish("acme/large", folder)
+    stand_in.forged[second] = repo.files[second][:-1] + b"?"
+    assert machine.run("add", "acme/large")[0] == 1
+    assert first in stand_in.fetched()
+    stand_in.forged.clear()
+    stand_in.asked.clear()
+    code, _, err = machine.run("add", "acme/large")
+    assert code == 0, err
+    assert second in stand_in.fetched()
+    assert first not in stand_in.fetched()
+    assert {path.name for path in files_in(machine.store.resolve("acme/large").folder)} >= {first, second}
+
+
+def test_what_came_of_another_commit_is_not_mixed_in(machine: Machine, stand_in: HubStandIn, folder: Path) -> None:
+    repo = stand_in.publish("acme/finder", folder)
+    stand_in.forged["model.safetensors"] = repo.files["model.safetensors"][:-1] + b"?"
+    assert machine.run("add", "acme/finder")[0] == 1
+    stand_in.forged.clear()
+    (folder / "README.md").write_text("---\nlicense: mit\n---\nAnother.\n")
+    newer = stand_in.publish("acme/finder", folder)
+    assert newer.commit != repo.commit
+    assert machine.run("add", "acme/finder")[0] == 0
+    model = machine.store.resolve("acme/finder")
+    assert (model.card.revision, model.card.licence) == (newer.commit, "mit")
+
+
+def test_a_token_that_is_not_valid_is_told_so(machine: Machine, stand_in: HubStandIn, folder: Path) -> None:
+    stand_in.publish("acme/finder", folder)
+    stand_in.bad_tokens.add("hf_expired")
+    code, _, err = machine.run("add", "acme/finder", HF_TOKEN="hf_expired")
+    assert (code, "does not take the access token that is set (HF_TOKEN)" in err) == (1, True), err

@@ -17,7 +17,7 @@ from shoal.catalog.store import Store
 from shoal.protocol import facts as words
 from shoal.testing.checkpoints import WIDTH, tiny_encoder
 
-pytestmark = [pytest.mark.models, pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.models, pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")]
 
 
 @pytest.fixture

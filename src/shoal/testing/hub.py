@@ -30,13 +30,14 @@ class Repo:
 class HubStandIn:
     """`asked` lists method, path and range of every request. Large files: `break_after` closes the connection
     after so many bytes of a response, once; `hang_after` waits there until `release`, having set `hangs`;
-    `forged` replaces what is sent for a file.
+    `forged` replaces what is sent for a file; `bad_tokens` are refused as such, also for what is public.
     """
 
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
         self.asked: list[tuple[str, str, str]] = []
         self.forged: dict[str, bytes] = {}
+        self.bad_tokens: set[str] = set()
         self.break_after = 0
         self.hang_after = 0
         self.hangs, self.release = threading.Event(), threading.Event()
@@ -115,6 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _repo(self, name: str, revision: str = "main") -> Repo:
         repo = self.state.repos.get(name)
         given = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if given in self.state.bad_tokens:
+            raise _Refused(401, "", "Invalid credentials in Authorization header")
         if repo is None or (repo.token and given != repo.token):
             raise _Refused(404 if given else 401, "RepoNotFound", "Repository not found")
         if revision not in repo.tags | {repo.commit}:
