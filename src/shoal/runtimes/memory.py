@@ -1,5 +1,5 @@
-"""Memory that was freed goes back to the system. glibc would keep it, in an arena for each thread, and a model would
-be charged for the most that it ever needed. Where the C library has no such calls nothing happens.
+"""Memory that was freed goes back to the system. glibc would keep it, in an arena for each thread, and a model
+would be charged for the most that it ever needed. Where the C library has no such calls nothing happens.
 """
 
 import ctypes
