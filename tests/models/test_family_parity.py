@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from shoal.protocol.facts import Facts, Profile
+from shoal.protocol.facts import Facts, Profile, Sparse
 from shoal.protocol.items import Item
 from shoal.runtimes import Prepared, Runtime, open_runtime
 from shoal.testing.checkpoints import tiny_tokenizer
@@ -52,8 +52,9 @@ ENGINES = [("openvino", "fp32"), ("onnx", "fp32"), ("openvino", "bf16")]
 WORDS = ["the", "of", "paris", "london", "berlin", "capital", "france", "fish", "shoal", "swim", "small"]
 
 
-def written(folder, case: str, auto: str, **config: object):
-    """A model of this kind with weights drawn so wide that attention and norms matter, saved in `folder`."""
+def written(folder, case: str, auto: str, *, dtype: str = "float32", shard: str = "1GB", **config: object):
+    """A model of this kind with weights drawn so wide that attention and norms matter, saved in `folder` in
+    `dtype` and in shards of that size; what transformers reads there, in fp32."""
     import torch
     import transformers
 
@@ -66,9 +67,9 @@ def written(folder, case: str, auto: str, **config: object):
         for name, weight in model.named_parameters():
             is_norm = weight.dim() == 1 and name.endswith("weight")
             weight.copy_(0.2 * torch.randn_like(weight) + is_norm)
-    model.save_pretrained(folder)
+    model.to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size=shard)
     tokenizer.save(str(folder / "tokenizer.json"))
-    return model
+    return getattr(transformers, auto).from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def encoder_facts(case: str) -> Facts:
@@ -138,3 +139,49 @@ def test_a_random_cross_encoder_of_every_family_agrees_with_transformers(tmp_pat
     assert np.ptp(expected) > 0.01
     for found in alone_batched_and_shuffled(loaded, batch, "score"):
         assert np.abs(found - expected).max() <= 1e-4
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("runtime", ["openvino", "onnx"])
+@pytest.mark.parametrize("case", ["bert", "roberta", "modernbert"])
+def test_weights_in_half_precision_and_in_shards_give_the_numbers_of_that_very_checkpoint(
+    tmp_path, case, runtime, dtype
+):
+    model = written(tmp_path, case, "AutoModel", dtype=dtype, shard="8KB")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
+    loaded = open_runtime(tmp_path, encoder_facts(case), Profile(runtime=runtime))
+    batch = loaded.prepare(some_items())
+    expected = np.stack([reference(model, p).last_hidden_state[0].mean(0).numpy() for p in batch])
+    assert np.abs(rows(loaded, batch, "dense") - expected).max() <= 1e-4
+
+
+@pytest.mark.parametrize("runtime", ["openvino", "onnx"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_random_masked_language_model_of_every_family_agrees_with_transformers(tmp_path, case, runtime):
+    model = written(tmp_path, case, "AutoModelForMaskedLM")
+    facts = Facts(
+        tasks=("encode",), family=CASES[case][0], files="safetensors", max_tokens=LIMIT,
+        kinds=("sparse",), sparse=Sparse(),
+    )  # fmt: skip
+    loaded = open_runtime(tmp_path, facts, Profile(runtime=runtime))
+    items = [Item(ids=item.ids, kinds=("sparse",)) for item in some_items()]
+    batch = loaded.prepare(items)
+    for prepared, row in zip(batch, loaded.run(batch, 0).rows, strict=True):
+        logits = reference(model, prepared).logits[0].numpy()
+        expected = np.log1p(np.maximum(logits, 0)).max(axis=0)
+        found = np.zeros_like(expected)
+        found[row["sparse.indices"]] = row["sparse.values"]
+        assert np.abs(found - expected).max() <= 1e-4
+        assert np.count_nonzero(expected) > 5
+
+
+@pytest.mark.parametrize("case", ["bert", "roberta", "modernbert"])
+def test_the_side_on_which_a_tokenizer_pads_makes_no_difference(tmp_path, case):
+    model = written(tmp_path, case, "AutoModel")
+    tokenizer = tiny_tokenizer(pad=int(CASES[case][2].get("pad_token_id", 0)))
+    tokenizer.enable_padding(direction="left", length=64)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    loaded = open_runtime(tmp_path, encoder_facts(case), Profile(runtime="openvino"))
+    batch = loaded.prepare([Item("fish"), Item("small fish swim in paris " * 9), Item("the shoal")])
+    expected = np.stack([reference(model, p).last_hidden_state[0].mean(0).numpy() for p in batch])
+    assert np.abs(rows(loaded, batch, "dense") - expected).max() <= 1e-4
