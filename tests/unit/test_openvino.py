@@ -11,7 +11,13 @@ from shoal.testing.graphs import published_encoder
 
 @pytest.mark.parametrize(
     ("asked", "has_bf16", "in_force"),
-    [("bf16", True, "bf16"), ("bf16", False, "fp32"), ("fp32", True, "fp32"), ("int8", True, "fp32")],
+    [
+        ("bf16", True, "bf16"),
+        ("bf16", False, "fp32"),
+        ("fp32", True, "fp32"),
+        ("int8", True, "int8"),
+        ("int8", False, "int8"),
+    ],
 )
 def test_the_profile_in_force_says_the_precision_that_is_computed_in(
     tmp_path, monkeypatch, asked, has_bf16, in_force
