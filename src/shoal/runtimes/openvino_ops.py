@@ -83,8 +83,7 @@ class OpenVinoOps:
 
     def within(self, reach: int) -> Node:
         near = op.less_equal(op.abs(self._distances), _constant(np.array(reach, np.int32)))
-        seen = op.logical_and(op.unsqueeze(self._is_token, [1, 2]), near)
-        return op.select(seen, _constant(np.array(0, np.float32)), _constant(_LEAST))
+        return op.logical_and(op.unsqueeze(self._is_token, [1, 2]), near)
 
     def relative(self, table: Array) -> Node:
         reach = len(table) // 2
