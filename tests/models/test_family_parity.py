@@ -2,6 +2,7 @@
 its own numbers on every engine, whatever the batch and at every length that matters.
 """
 
+import json
 import random
 
 import numpy as np
@@ -173,6 +174,21 @@ def test_a_random_masked_language_model_of_every_family_agrees_with_transformers
         found[row["sparse.indices"]] = row["sparse.values"]
         assert np.abs(found - expected).max() <= 1e-4
         assert np.count_nonzero(expected) > 5
+
+
+def test_nomics_own_names_of_its_settings_change_no_number(tmp_path):
+    written(tmp_path, "nomic", "AutoModel")
+    profile = Profile(runtime="openvino")
+    loaded = open_runtime(tmp_path, encoder_facts("nomic"), profile)
+    expected = rows(loaded, loaded.prepare(some_items()), "dense")
+    own = {
+        "model_type": "nomic_bert", "n_embd": WIDTH, "n_head": HEADS, "n_layer": 3, "n_inner": 48,
+        "n_positions": LIMIT, "layer_norm_epsilon": 1e-12, "rotary_emb_base": 1000, "type_vocab_size": 2,
+        "activation_function": "swiglu", "vocab_size": tiny_tokenizer().get_vocab_size(),
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(own))
+    loaded = open_runtime(tmp_path, encoder_facts("nomic"), profile)
+    assert np.array_equal(rows(loaded, loaded.prepare(some_items()), "dense"), expected)
 
 
 @pytest.mark.parametrize("case", ["bert", "roberta", "modernbert"])

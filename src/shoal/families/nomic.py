@@ -64,7 +64,7 @@ class _Rotated(Layers):
         check_kind(checkpoint, "nomic", (self.kind,))
         check_length(facts, self.say("max_position_embeddings"))
         for name, only in _ONLY.items():
-            if (value := checkpoint.config.get(name, only)) != only:
+            if (value := checkpoint.config.get(name)) not in (None, only):
                 raise ModelLoadFailed(f"family nomic computes models whose {name} is {only!r}, not {value!r}")
         self._segments: int = checkpoint.setting("type_vocab_size", 2)
         if facts.reads_pairs and self.kind == "nomic_bert" and self._segments < 2:
