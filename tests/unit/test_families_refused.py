@@ -33,7 +33,8 @@ CONFIGS = {
 }  # fmt: skip
 NOMICS_OWN = {
     "model_type": "nomic_bert", "vocab_size": 60, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": LIMIT,
-    "layer_norm_epsilon": 1e-12, "use_rms_norm": None, "prenorm": False, "rotary_emb_base": 1000, "activation_function": "swiglu",
+    "layer_norm_epsilon": 1e-12, "use_rms_norm": None, "prenorm": False,
+    "rotary_emb_base": 1000, "activation_function": "swiglu",
 }  # fmt: skip
 
 
