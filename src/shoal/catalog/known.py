@@ -1,19 +1,11 @@
-"""Which kinds of model there is a family for, by `model_type` of config.json, and what that word implies.
+"""Which kinds of model can be computed, by `model_type` of config.json, and what that word implies.
 
-The names are transformers'. A family is a file in families/; its name here is all that this room knows of it.
+The names are transformers'. A kind belongs to the family whose file says so; the rest are PyTorch's.
 """
 
-FAMILIES = {
-    "bert": "bert",
-    "roberta": "roberta",
-    "xlm-roberta": "roberta",
-    "camembert": "roberta",
-    "distilbert": "distilbert",
-    "mpnet": "mpnet",
-    "modernbert": "modernbert",
-    "nomic_bert": "nomic",
-    "gte": "nomic",
-}
+import functools
+
+from shoal.families import Family, all_families
 
 ON_PYTORCH = {
     "albert", "big_bird", "deberta", "deberta-v2", "electra", "ernie", "eurobert", "gemma2", "gemma3_text",
@@ -24,8 +16,31 @@ ON_PYTORCH = {
 sentence-transformers by a test, also alone against batched; where padding shows in the numbers it is not here.
 """
 
-OFFSET_POSITIONS = {"roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "xlm-roberta-xl"}
-"""Their first position is the padding's id plus one, so that many rows of the table are never used."""
+_OFFSET_ON_PYTORCH = {"longformer", "xlm-roberta-xl"}
 
-OWN_CODE_REPLACED = {"nomic_bert"}
-"""Published with code of their own, which is not run: the family here computes the same."""
+
+@functools.cache
+def _by_kind() -> dict[str, tuple[str, Family]]:
+    return {kind: (name, family) for name, family in all_families().items() for kind in family.model_types}
+
+
+def built_in() -> list[str]:
+    """The kinds that need no PyTorch, by name."""
+    return sorted(_by_kind())
+
+
+def family_of(kind: str) -> str | None:
+    """The family that computes a kind; None where there is none. On PyTorch it has the kind's own name."""
+    if kind in _by_kind():
+        return _by_kind()[kind][0]
+    return kind if kind in ON_PYTORCH else None
+
+
+def has_offset_positions(kind: str) -> bool:
+    """Whether the first position is the padding's id plus one, so that many rows of the table are never used."""
+    return kind in _OFFSET_ON_PYTORCH or (kind in _by_kind() and _by_kind()[kind][1].offset_positions)
+
+
+def is_own_code_replaced(kind: str) -> bool:
+    """Whether such a model's own code, which is not run, is not needed either."""
+    return kind in _by_kind() and kind in _by_kind()[kind][1].replaces_code

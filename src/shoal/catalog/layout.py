@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from shoal.catalog.configs import Config, Module, Sentence, TextModule, TokenizerConfig, read
-from shoal.catalog.known import FAMILIES, OFFSET_POSITIONS, ON_PYTORCH, OWN_CODE_REPLACED
+from shoal.catalog.known import ON_PYTORCH, built_in, family_of, has_offset_positions, is_own_code_replaced
 from shoal.protocol.errors import InvalidInput
 
 MAX_TOKENS = 1_000_000
@@ -58,13 +58,13 @@ def read_layout(folder: Path, *, is_whole: bool = True) -> Layout:
 
 
 def family(config: Config) -> str:
-    kind = config.model_type
-    if kind not in FAMILIES and kind not in ON_PYTORCH:
+    found = family_of(config.model_type)
+    if found is None:
         raise InvalidInput(
-            f"models of type {kind!r} are not known yet; known: {', '.join(sorted(FAMILIES))}, and with PyTorch "
-            f"{', '.join(sorted(ON_PYTORCH))}"
+            f"models of type {config.model_type!r} are not known yet; known: {', '.join(built_in())}, and with "
+            f"PyTorch {', '.join(sorted(ON_PYTORCH))}"
         )
-    return FAMILIES.get(kind, kind)
+    return found
 
 
 def max_tokens(layout: Layout) -> int | None:
@@ -89,7 +89,7 @@ def positions(config: Config | None) -> int | None:
     if config is None:
         return None
     positions = config.max_position_embeddings or config.n_positions
-    if positions is not None and config.model_type in OFFSET_POSITIONS:
+    if positions is not None and has_offset_positions(config.model_type):
         return max(positions - (1 if config.pad_token_id is None else config.pad_token_id) - 1, 1)
     return positions
 
@@ -97,10 +97,10 @@ def positions(config: Config | None) -> int | None:
 def _refuse_code(layout: Layout) -> None:
     config = layout.config
     foreign = [module.type for module in layout.modules or () if not module.type.startswith(_TRUSTED)]
-    own = config is not None and config.auto_map and config.model_type not in OWN_CODE_REPLACED
+    own = config is not None and config.auto_map and not is_own_code_replaced(config.model_type)
     if own or layout.tokenizer.auto_map or foreign:
         what = foreign[0] if foreign else "auto_map"
         raise InvalidInput(
             f"this model brings Python code of its own ({what}), which is never run here; only models of a "
-            f"family that is built in are served ({', '.join(sorted(FAMILIES))})"
+            f"family that is built in are served ({', '.join(built_in())})"
         )

@@ -47,7 +47,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 def entry_of(card: "Card", model: "Model | None") -> Entry:
     """1. Read from its files; 2. told by its card."""
-    from shoal.catalog.known import FAMILIES
+    from shoal.catalog.known import family_of
 
     if model is not None:  # 1
         facts = model.facts
@@ -61,5 +61,5 @@ def entry_of(card: "Card", model: "Model | None") -> Entry:
         family: Any = facts_said.get("family", "")
         return Entry(card, None, tuple(tasks), ("dense",) if "encode" in tasks else (), (family,))
     tasks = facts_said.get("tasks", (told.task,))
-    family = (told.family, FAMILIES.get(told.family, told.family))
+    family = (told.family, family_of(told.family) or told.family)
     return Entry(card, None, tuple(tasks), told.kinds, family, told.dims, told.max_tokens)

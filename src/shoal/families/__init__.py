@@ -4,8 +4,11 @@ A family describes its network once, against `Ops`; every engine in runtimes/ is
 files and operations, never an engine, a device, a job or a request. Called inside the runtime process.
 """
 
+import functools
 import importlib
-from collections.abc import Sequence
+import importlib.util
+import pkgutil
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -162,6 +165,13 @@ class Reader(Protocol):
 
 
 class Family(Protocol):
+    model_types: Collection[str]
+    """`model_type` of config.json, as transformers says it."""
+    offset_positions: bool
+    """Whether the first position is the padding's id plus one, so that many rows of the table are never used."""
+    replaces_code: Collection[str]
+    """Those of `model_types` that are published with code of their own; it is not run, this computes the same."""
+
     def open_reader(self, folder: Path, facts: Facts) -> Reader:
         """What turns items into inputs. Raises ModelLoadFailed."""
         ...
@@ -171,13 +181,19 @@ class Family(Protocol):
         ...
 
 
+@functools.cache
+def all_families() -> dict[str, Family]:
+    """By the name of their file."""
+    names = [module.name for module in pkgutil.iter_modules(__path__)]
+    found = {name: getattr(importlib.import_module(f"{__name__}.{name}"), "FAMILY", None) for name in names}
+    return {name: family for name, family in found.items() if family is not None}
+
+
 def family_named(name: str) -> Family:
     """Raises InvalidInput for a family that is not in this folder."""
-    try:
-        module = importlib.import_module(f"{__name__}.{name}")
-    except ModuleNotFoundError as e:
-        raise InvalidInput(f"no family named {name!r} ({e})") from e
-    family: Family | None = getattr(module, "FAMILY", None)
+    module = f"{__name__}.{name}"
+    known = name.isidentifier() and importlib.util.find_spec(module) is not None
+    family: Family | None = getattr(importlib.import_module(module), "FAMILY", None) if known else None
     if family is None:
         raise InvalidInput(f"no family named {name!r}")
     return family

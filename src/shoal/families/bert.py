@@ -48,4 +48,4 @@ class _Bert(Layers):
         )
 
 
-FAMILY = TextFamily(_Bert)
+FAMILY = TextFamily(_Bert, "bert")

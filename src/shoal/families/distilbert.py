@@ -47,4 +47,4 @@ class _DistilBert(Layers):
         )
 
 
-FAMILY = TextFamily(_DistilBert)
+FAMILY = TextFamily(_DistilBert, "distilbert")

@@ -92,4 +92,4 @@ class _ModernBert(Layers):
         return {"rope_theta": self.checkpoint.setting(old, usual), **(said.get(kind) or {})}
 
 
-FAMILY = TextFamily(_ModernBert)
+FAMILY = TextFamily(_ModernBert, "modernbert")

@@ -71,4 +71,4 @@ def buckets(distances: Array) -> Array:
     return found
 
 
-FAMILY = TextFamily(_MPNet)
+FAMILY = TextFamily(_MPNet, "mpnet", offset_positions=True)

@@ -139,4 +139,4 @@ def _network(ops: Ops, checkpoint: Checkpoint, facts: Facts) -> _Rotated:
     return kind(ops, checkpoint, facts)
 
 
-FAMILY = TextFamily(_network)
+FAMILY = TextFamily(_network, "nomic_bert", "gte", replaces_code=("nomic_bert",))

@@ -48,4 +48,4 @@ class _Roberta(Layers):
         return self.predicted(states, dense, norm, "lm_head.decoder", "lm_head.bias", "gelu")
 
 
-FAMILY = TextFamily(_Roberta)
+FAMILY = TextFamily(_Roberta, "roberta", "xlm-roberta", "camembert", offset_positions=True)

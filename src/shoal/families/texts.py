@@ -1,6 +1,6 @@
 """What the families of text encoders do alike: read texts with the model's tokenizer, then describe a network."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from shoal.families import Network, Ops, Reader
@@ -11,8 +11,17 @@ from shoal.protocol.facts import Facts
 
 
 class TextFamily:
-    def __init__(self, network: Callable[[Ops, Checkpoint, Facts], Network]) -> None:
+    def __init__(
+        self,
+        network: Callable[[Ops, Checkpoint, Facts], Network],
+        *model_types: str,
+        offset_positions: bool = False,
+        replaces_code: Collection[str] = (),
+    ) -> None:
         self.network = network
+        self.model_types = model_types
+        self.offset_positions = offset_positions
+        self.replaces_code = replaces_code
 
     def open_reader(self, folder: Path, facts: Facts) -> Reader:
         """Raises ModelLoadFailed where the tokenizer has more tokens than the model."""

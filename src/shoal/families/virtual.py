@@ -19,6 +19,10 @@ _WORD, _START, _END, _MASK = "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 
 
 class Virtual:
+    model_types = ()
+    offset_positions = False
+    replaces_code = ()
+
     def open_reader(self, folder: Path, facts: Facts) -> Reader:
         tokenizer = Tokenizer(WordLevel({_WORD: 0, _START: 1, _END: 2, _MASK: 3}, unk_token=_WORD))
         tokenizer.pre_tokenizer = WhitespaceSplit()

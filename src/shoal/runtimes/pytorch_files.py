@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.catalog.known import OWN_CODE_REPLACED
+from shoal.catalog.known import is_own_code_replaced
 from shoal.families.weights import read_json
 from shoal.protocol.errors import ModelLoadFailed
 
@@ -27,7 +27,7 @@ def check_files(folder: Path) -> None:
     or activation that is not the libraries' own (older releases import whatever a local folder names). 3. Weights
     that exist only as a pickle.
     """
-    if read_json(folder / "config.json").get("model_type") not in OWN_CODE_REPLACED:  # 1
+    if not is_own_code_replaced(str(read_json(folder / "config.json").get("model_type"))):  # 1
         _refuse_code(folder)
     for name in _classes(folder):  # 2
         if not _OWN.fullmatch(name):
