@@ -101,6 +101,16 @@ def test_layers_that_do_not_fit_each_other_fail_the_load(tmp_path):
         read_linears(tmp_path, [Dense("3_Dense"), Dense("2_Dense")])
 
 
+def test_dense_modules_come_after_states_that_a_graph_gives_but_not_after_a_vector_that_it_pooled(tmp_path):
+    facts = tiny_dense(tmp_path, [(2, "identity")])
+    outside = Outside(tmp_path, facts)
+    states = np.random.default_rng(0).standard_normal((1, 3, WIDTH), np.float32)
+    (layer,) = read_linears(tmp_path, facts.dense)
+    found = outside.outputs(states, np.ones((1, 3)), [3])["dense"]
+    assert np.allclose(found, states.mean(axis=1) @ layer.weight.T + layer.bias, atol=1e-5)
+    assert np.array_equal(outside.outputs(states[:, 0], np.ones((1, 3)), [3])["dense"], states[:, 0])
+
+
 def test_a_published_graph_of_words_gives_no_other_kind(tmp_path):
     facts = msgspec.structs.replace(published_sparse(tmp_path), kinds=("sparse", "dense"), pooling="mean")
     with pytest.raises(ModelLoadFailed, match="no others"):

@@ -38,13 +38,15 @@ class Outside:
             return {"sparse": np.stack([pool_logits(row[seen > 0], None, sparse) for row, seen in texts])}
         outputs: dict[str, Array] = {}
         if "dense" in self._facts.kinds:
-            is_pooled = values.ndim != 3
-            pooled = values.reshape(len(values), -1) if is_pooled else pool(values, mask, self._facts.pooling)
-            outputs["dense"] = through(InNumpy(), pooled, self._dense)
+            # A graph that pools was exported with all that comes after.
+            outputs["dense"] = values.reshape(len(values), -1) if values.ndim != 3 else self._pooled(values, mask)
         if "multivector" in self._facts.kinds:
             packed = np.concatenate([row[:length] for row, length in zip(values, lengths, strict=True)])
             outputs["multivector"] = through(InNumpy(), packed, self._projection)
         return outputs
+
+    def _pooled(self, states: Array, mask: Array) -> Array:
+        return through(InNumpy(), pool(states, mask, self._facts.pooling), self._dense)
 
 
 def pool(states: Array, mask: Array, pooling: Pooling) -> Array:

@@ -80,7 +80,7 @@ def _inputs(session: Any) -> dict[str, type]:
 def _usual_outputs(facts: Facts) -> tuple[str, ...]:
     if facts.reads_pairs or facts.kinds == ("sparse",):
         return ("logits",)
-    return ("sentence_embedding", *_STATES) if facts.kinds == ("dense",) and not facts.dense else _STATES
+    return ("sentence_embedding", *_STATES) if facts.kinds == ("dense",) else _STATES
 
 
 def _output(session: Any, facts: Facts) -> str:
