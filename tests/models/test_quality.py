@@ -3,9 +3,9 @@
 import httpx
 import numpy as np
 import pytest
+from faq import ndcg_at_10
 
 import shoal
-from faq import ndcg_at_10
 from names import BGE, MINILM
 from shoal.catalog.store import Store
 from shoal.protocol.facts import Profile

@@ -46,7 +46,8 @@ class Outside:
         return outputs
 
     def _pooled(self, states: Array, mask: Array) -> Array:
-        return through(InNumpy(), pool(states, mask, self._facts.pooling), self._dense)
+        vectors: Array = through(InNumpy(), pool(states, mask, self._facts.pooling), self._dense)
+        return vectors
 
 
 def pool(states: Array, mask: Array, pooling: Pooling) -> Array:
