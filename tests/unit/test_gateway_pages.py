@@ -21,7 +21,8 @@ def ask(tmp_path):
         for name in models:
             store.add(name)
         states = {name: ModelStatus(state="ready", dtype="fp32") for name in loaded}
-        pages = Pages(store, lambda: states, InProcessQueue(Limits()), lambda: "" if ready else "still loading", b"")
+        lacking = "" if ready else "still loading"
+        pages = Pages(store, lambda: states, InProcessQueue(Limits()), lambda: lacking, b"")
         reply = await pages.find("GET", path).answer(path, b"")
         return reply.status, msgspec.json.decode(reply.body)
 

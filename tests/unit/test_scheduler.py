@@ -5,11 +5,11 @@ import time
 import msgspec
 import pytest
 
+from shoal.node.memory import MAX_WAIT_S
 from shoal.node.replica import Known
 from shoal.node.scheduler import (
     FAILED_FOR_S,
     LOAD_WITHIN_S,
-    MAX_WAIT_S,
     SHORTAGE_S,
     STUCK_S,
     Scheduler,

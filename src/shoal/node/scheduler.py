@@ -10,8 +10,9 @@ from collections.abc import Iterable
 import msgspec
 
 from shoal.catalog import Model
-from shoal.node import batching, residency
+from shoal.node import batching
 from shoal.node.effects import Effects
+from shoal.node.memory import Memory
 from shoal.node.replica import Flight, Known, Replica
 from shoal.node.tickets import Ticket
 from shoal.protocol.errors import (
@@ -21,15 +22,12 @@ from shoal.protocol.errors import (
     ResourceExhausted,
     RuntimeCrashed,
     ShoalError,
-    over_limit,
 )  # fmt: skip
 from shoal.protocol.facts import Profile
 from shoal.protocol.frames import Answer
 from shoal.protocol.items import Item, Output
 
 MAX_LOAD_ATTEMPTS = 5
-MAX_WAIT_S = 10.0
-"""A model that has waited this long for memory takes it from one that is never idle by itself."""
 STUCK_S = 60.0
 """A runtime that has work and says nothing for this long is killed and started anew."""
 FAILED_FOR_S = 30.0
@@ -53,6 +51,7 @@ class Scheduler:
         self._do = effects
         self._keys = itertools.count(1)
         self.replicas: dict[str, Replica] = {}
+        self._memory = Memory(settings.memory_bytes, self.replicas)
         self.tickets: dict[str, Ticket] = {}
         self.workers: dict[int, Replica] = {}
         self.closing = False
@@ -261,7 +260,7 @@ class Scheduler:
             if stuck or (replica.status == "loading" and now - replica.launched_at > LOAD_WITHIN_S):
                 self._do.kill(replica.worker)
         self.tick(now)
-        self._relieve(now)
+        self._make_way(self._memory.overflow(now), now)
 
     # What follows from any of it.
 
@@ -286,23 +285,18 @@ class Scheduler:
 
     def _load(self, replica: Replica, now: float) -> None:
         """1. Not while a failure is remembered, nor while memory is on its way back.
-        2. Make room and load, by the plan for idle models; what can never fit is refused.
-        3. Waited too long: busy models must yield. They get no more windows and go when the last is answered.
+        2. What can never fit is refused.
+        3. Others yield: they get no more windows, and go when the last is answered. Or there is room: load.
         """
         leaving = any(other.status in ("yielding", "stopping") for other in self.replicas.values())
         if self.closing or leaving or (replica.failure is not None and now < replica.failed_until):
             return  # 1
-        needed = self._needed(replica)
-        plan = self._plan(needed, now)
-        if plan.verdict == "wait" and replica.waiting and now - replica.waiting.oldest > MAX_WAIT_S:
-            plan = self._plan(needed, now, busy_too=True)
-        if plan.verdict == "refuse":
-            replica.failure, replica.failed_until = self._too_big(replica), now + SHORTAGE_S
+        plan = self._memory.room_for(replica, now)
+        if plan.verdict == "refuse":  # 2
+            replica.failure, replica.failed_until = self._memory.too_big(replica), now + SHORTAGE_S
             self._refuse_all(replica, replica.failure)
-        elif plan.evict:
-            for name in plan.evict:
-                self.replicas[name].status = "yielding"
-                self._advance(self.replicas[name], now)
+        elif plan.evict:  # 3
+            self._make_way(plan.evict, now)
         elif plan.verdict == "load":
             replica.status, replica.launched_at = "loading", now
             replica.worker = self._do.launch(replica.model.name)
@@ -310,25 +304,10 @@ class Scheduler:
         elif plan.until is not None:
             self._do.wake_at(plan.until)
 
-    def _needed(self, replica: Replica) -> int:
-        """Bytes to make room for. A guess never refuses: at most it asks for all that is not pinned."""
-        if replica.known.footprint_bytes:
-            return replica.size_bytes
-        return max(1, min(replica.size_bytes, self._settings.memory_bytes - self._pinned_bytes(replica)))
-
-    def _pinned_bytes(self, but: Replica) -> int:
-        others = [r for r in self.replicas.values() if r.pinned and r.status != "absent" and r is not but]
-        return sum(replica.size_bytes for replica in others)
-
-    def _relieve(self, now: float) -> None:
-        """Footprints grew past the budget: idle models go until they fit again."""
-        for name in self._plan(0, now).evict:
+    def _make_way(self, names: Iterable[str], now: float) -> None:
+        for name in names:
             self.replicas[name].status = "yielding"
             self._advance(self.replicas[name], now)
-
-    def _plan(self, needed_bytes: int, now: float, busy_too: bool = False) -> residency.Plan:
-        residents = [self._resident(r, busy_too) for r in self.replicas.values() if r.status != "absent"]
-        return residency.plan(needed_bytes, self._settings.memory_bytes, residents, now)
 
     def _evict(self, replica: Replica) -> None:
         assert not replica.flying, "nothing with work in flight is evicted"
@@ -413,18 +392,3 @@ class Scheduler:
         replica.sent_after.clear()
         if replica.successor is not None:
             replica.become(*replica.successor)
-
-    def _resident(self, replica: Replica, busy_too: bool) -> residency.Resident:
-        busy = replica.status != "ready" or (replica.busy and not busy_too)
-        return residency.Resident(
-            replica.model.name, replica.size_bytes, busy, replica.pinned,
-            replica.loaded_at, replica.last_used, replica.known.load_s,
-        )  # fmt: skip
-
-    def _too_big(self, replica: Replica) -> ShoalError:
-        pinned = self._pinned_bytes(replica)
-        return over_limit(
-            ResourceExhausted, f"{replica.model.name} beside what is pinned ({pinned / 1e6:.0f} MB)",
-            seen=replica.size_bytes / 1e6, limit=self._settings.memory_bytes / 1e6, setting="--memory",
-            unit="MB",
-        )  # fmt: skip
