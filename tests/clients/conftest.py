@@ -1,6 +1,6 @@
 """Who asks the shared server: plain HTTP, our client; and what the models' own tokenizers say of a text."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
@@ -37,6 +37,12 @@ def tokens_of(home):
     """How many tokens a text, or a pair of texts, is for a model, markers included and nothing cut off."""
     known = {model: tokenizer(home, model) for model in (MINILM, RERANKER)}
     return lambda model, *texts: len(known[model].encode(*texts).ids)
+
+
+@pytest.fixture(scope="session")
+def tokenizer_of(home) -> Callable[[str], Tokenizer]:
+    """A model's own, with nothing cut off."""
+    return lambda model: tokenizer(home, model)
 
 
 def tokenizer(home, model: str) -> Tokenizer:

@@ -6,6 +6,7 @@ from asking import cosines, sentences
 from huggingface_hub import AsyncInferenceClient, InferenceClient
 from huggingface_hub.errors import HfHubHTTPError
 from langchain_huggingface import HuggingFaceEndpointEmbeddings
+from tokenizers import Encoding
 
 from names import MINILM, RERANKER
 
@@ -112,6 +113,32 @@ def test_pairs_are_predicted_as_they_are_reranked(http):
         {entry["index"]: entry["score"] for entry in ranked}, abs=1e-3
     )
     assert found[0][0]["label"] == "LABEL_0"
+
+
+@pytest.mark.parametrize("model", [MINILM, RERANKER])
+def test_tokens_are_those_of_the_models_own_tokenizer(http, tokenizer_of, model):
+    long = "the quiet harbour " * 500
+    texts = ["héllo [SEP] Wörld 😀 unaffable", "", " \t ", "ﬁne İstanbul 東京", long]
+    for special in (True, False):
+        body = {"model": model, "inputs": texts, "add_special_tokens": special}
+        read = [tokenizer_of(model).encode(text, add_special_tokens=special) for text in texts]
+        assert http.post("/tokenize", json=body).json() == list(map(tokens, read, texts))
+
+
+def tokens(read: Encoding, text: str) -> list[dict[str, object]]:
+    return [
+        {"id": id, "text": name, "special": True, "start": None, "stop": None}
+        if special
+        else {"id": id, "text": text[start:stop], "special": False, "start": start, "stop": stop}
+        for id, name, special, (start, stop) in zip(
+            read.ids, read.tokens, read.special_tokens_mask, read.offsets, strict=True
+        )
+    ]
+
+
+def test_a_text_alone_is_tokenised_by_the_default_encoder(http, tokenizer_of):
+    (found,) = http.post("/tokenize", json={"inputs": "a quiet harbour"}).json()
+    assert [token["id"] for token in found] == tokenizer_of(MINILM).encode("a quiet harbour").ids
 
 
 def test_info_and_health_say_who_answers(http):

@@ -199,6 +199,20 @@ def test_an_item_that_cannot_be_served_gets_its_error_and_its_neighbours_are_pre
     assert entries[-1].truncated
 
 
+def test_a_text_whose_tokens_are_asked_for_needs_no_computing(encoder):
+    tokens, also, refused = encoder[0].prepare([Item("fish swim", kinds=("tokens",)), Item("fish"), Item("")])
+    assert [type(also), type(refused)] == [Prepared, EmptyInput]
+    assert [text for text in tokens.texts if text in ("fish", "swim")] == ["fish", "swim"]
+    ids, places = (tokens.tensors[f"tokens.{name}"].numpy() for name in ("ids", "places"))
+    assert [tuple(place) for place in places.tolist() if place[0] >= 0] == [(0, 4), (5, 9)]
+    assert set(also.ids) <= set(ids.tolist())
+
+
+def test_a_model_that_scores_tokenises_as_well(scorer):
+    (tokens,) = scorer.prepare([Item("fish swim", kinds=("tokens",))])
+    assert "swim" in tokens.texts
+
+
 def test_a_vector_has_the_width_that_the_facts_say_in_fp32(encoder):
     runtime, facts = encoder
     (row,) = runtime.run(prepared(runtime, [Item("fish")]), 0).rows

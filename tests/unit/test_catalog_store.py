@@ -150,6 +150,7 @@ def test_the_default_is_the_cards_own_then_the_first_by_name_and_a_stand_in_last
     assert store.default_model("encode").name == "zz"
     with pytest.raises(ModelNotFound, match="can score"):
         store.default_model("score")
+    assert store.default_model("tokenize").name == "zz"
 
 
 def test_home_is_the_argument_then_the_setting_then_the_cache(

@@ -1,6 +1,7 @@
 import json
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from answering import EMBEDDER, EVERY_KIND, JSON, NLI, answer, compute, header, several_labels, vector
@@ -103,6 +104,27 @@ def test_the_sparse_vector_of_an_empty_text_is_empty():
     assert said({"inputs": ["", "a"]}, "embed_sparse", facts=EVERY_KIND)[0] == []
 
 
+def test_tokens_have_their_places_and_markers_have_none():
+    tokens = [
+        {"id": 0, "text": "[CLS]", "special": True, "start": None, "stop": None},
+        {"id": 1, "text": "one", "special": False, "start": 1, "stop": 4},
+        {"id": 2, "text": "[SEP]", "special": True, "start": None, "stop": None},
+    ]
+    assert said({"inputs": " one"}, "tokenize") == [tokens]
+    both = {"inputs": [" one", ""], "add_special_tokens": False, "prompt_name": None}
+    assert said(both, "tokenize") == [tokens[1:2], []]
+    assert header(post({"inputs": [" one", ""]}, "tokenize"), "x-compute-tokens") == "5"
+
+
+def test_a_named_prompt_is_put_before_what_is_tokenised_and_no_other():
+    body = {"inputs": "a"}
+    default = msgspec.structs.replace(EMBEDDER, default_prompt="passage")
+    assert asked(body, "tokenize", facts=default) == [Item("a", kinds=("tokens",))]
+    assert asked(body | {"prompt_name": "query"}, "tokenize", facts=EMBEDDER) == [
+        Item("a", prompt="query: ", kinds=("tokens",))
+    ]
+
+
 def test_similarity_is_the_cosine_of_the_source_with_each_sentence():
     found = said({"inputs": {"source_sentence": "one", "sentences": ["one", "two"]}}, "similarity")
     source, other = (vector(text, normalize=True) for text in ("one", "two"))
@@ -176,6 +198,10 @@ def test_predict_reads_texts_alone_too():
         ("embed", {"inputs": "w " * 40, "truncate": False}, 413, "over 16"),
         ("embed", {"inputs": "a", "truncation_direction": "up"}, 413, "truncation_direction"),
         ("embed", b"", 413, "empty"),
+        ("tokenize", {"inputs": []}, 400, "inputs is empty"),
+        ("tokenize", {"inputs": 3}, 413, "inputs"),
+        ("tokenize", {"inputs": "a", "prompt_name": "poem"}, 413, "no prompt named 'poem'"),
+        ("tokenize", {"inputs": ["a" * 600_000, "b" * 400_001]}, 413, "1000001 characters"),
         ("similarity", {"inputs": "a"}, 413, "inputs"),
         ("similarity", {"inputs": {"source_sentence": "a", "sentences": []}}, 400, "sentences is empty"),
         ("similarity", {"inputs": {"source_sentence": "", "sentences": ["b"]}}, 400, "inputs.source_sentence:"),

@@ -1,5 +1,6 @@
 """How texts, pairs and ids become input ids, and what is refused."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +45,27 @@ def test_a_text_gets_its_markers_and_no_padding(tokenizer, encoder):
     assert pieces(tokenizer, prepared) == "[CLS] the fish swim [SEP]"
     assert prepared.segments == [0] * 5
     assert not prepared.truncated
+
+
+def test_tokens_alone_are_read_whole_with_their_places_in_the_clients_own_text(tokenizer, encoder, scorer):
+    for reader in (encoder, scorer):
+        long, empty, also = reader.prepare(
+            [Item("fish " * 40, kinds=("tokens",)), Item("", kinds=("tokens",)), Item("swim", kinds=("tokens",))]
+        )
+        assert long.tokens == 42
+        assert long.tensors["tokens.places"].numpy()[[0, 1, 40, 41]].tolist() == [
+            [-1, -1], [0, 4], [195, 199], [-1, -1],
+        ]  # fmt: skip
+        assert empty.texts == ["[CLS]", "[SEP]"]
+        assert also.texts == ["[CLS]", "swim", "[SEP]"]
+        assert also.tensors["tokens.ids"].numpy().tolist() == tokenizer.encode("swim").ids
+
+
+def test_a_letter_that_is_two_in_lower_case_moves_no_place(tokenizer):
+    lowering = TextReader(tokenizer, msgspec.structs.replace(ENCODER, lowercase=True))
+    (read,) = lowering.prepare([Item("İİ FISH swim", kinds=("tokens",))])
+    assert read.texts[-3:] == ["FISH", "swim", "[SEP]"]
+    assert read.tensors["tokens.places"].numpy()[-3:-1].tolist() == [[3, 7], [8, 12]]
 
 
 def test_the_files_own_truncation_at_8_is_switched_off(encoder):

@@ -11,7 +11,12 @@ from shoal.tasks import task_named
 from shoal.testing.malformed import TEMPLATES, malformed
 
 SEEDS = 3000
-MODELS = {"encode": (EVERY_KIND,), "score": (RERANKER, EVERY_KIND), "predict": (RERANKER,)}
+MODELS = {
+    "encode": (EVERY_KIND,),
+    "tokenize": (EVERY_KIND,),
+    "score": (RERANKER, EVERY_KIND),
+    "predict": (RERANKER,),
+}
 ROUTES = [(dialect, route) for dialect in all_dialects().values() for route in dialect.routes]
 
 

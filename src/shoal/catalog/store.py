@@ -99,11 +99,19 @@ class Store:
         return msgspec.structs.replace(model, variant=asked.variant)
 
     def default_model(self, task: str) -> Model:
-        """Where a request names none: a card's own default, else the first by name, stand-ins last."""
-        able = [model for model in self._models.values() if task in model.facts.tasks]
+        """Where a request names none: a card's own default, else the first by name, stand-ins last.
+
+        For what every model can do, encoders come first.
+        """
+        able = [model for model in self._models.values() if model.facts.can(task)]
         if not able:
             raise ModelNotFound(f"no model here can {task}; `shoal models --all` lists what can be added")
-        return min(able, key=lambda m: (not m.card.default, isinstance(m.card.source, Virtual), m.name))
+        of_task = [model for model in able if task in model.facts.tasks]
+        encoders = [model for model in able if "encode" in model.facts.tasks]
+        return min(
+            of_task or encoders or able,
+            key=lambda m: (not m.card.default, isinstance(m.card.source, Virtual), m.name),
+        )
 
     def add(
         self,

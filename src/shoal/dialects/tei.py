@@ -1,4 +1,5 @@
-"""Text Embeddings Inference's API: /embed, /embed_all, /embed_sparse, /predict, /rerank, /similarity, and /.
+"""Text Embeddings Inference's API: /embed, /embed_all, /embed_sparse, /predict, /rerank, /similarity,
+/tokenize, and /.
 
 A body that names no model, as TEI's clients send it, is for the task's default; `model` is ours. The API has no
 place for an error on one input, so one bad input fails the request and is named.
@@ -13,13 +14,17 @@ from shoal.dialects import Reply, Route, Timing
 from shoal.dialects.arrays import plain_list
 from shoal.dialects.bodies import JSON, answer_headers, json_only, peek_model
 from shoal.dialects.refusals import at, error_fields, refusal
-from shoal.dialects.tei_bodies import Embed, Predict, Rerank, request_of
+from shoal.dialects.tei_bodies import Embed, Predict, Rerank, Tokenize, request_of
 from shoal.protocol import errors
 from shoal.protocol.envelope import Envelope
-from shoal.protocol.errors import ShoalError
+from shoal.protocol.errors import Fault, ShoalError
 from shoal.protocol.facts import Facts
 from shoal.tasks.encode import EncodeRequest, EncodeResponse, Vector
 from shoal.tasks.score import Score, ScoreRequest, ScoreResponse
+from shoal.tasks.tokenize import TokenizeRequest, TokenizeResponse
+
+Request = EncodeRequest | ScoreRequest | TokenizeRequest
+Response = EncodeResponse | ScoreResponse | TokenizeResponse
 
 _encoder = msgspec.json.Encoder()
 
@@ -32,6 +37,7 @@ class Tei:
         Route("embed_all", "POST", "/embed_all", "encode"),
         Route("embed_sparse", "POST", "/embed_sparse", "encode"),
         Route("similarity", "POST", "/similarity", "encode"),
+        Route("tokenize", "POST", "/tokenize", "tokenize"),
         Route("predict", "POST", "/predict", "score"),
         Route("rerank_tei", "POST", "/rerank", "score", keys=("texts",)),
     )
@@ -39,32 +45,29 @@ class Tei:
     def peek(self, route: str, body: bytes) -> str:
         return peek_model(body)
 
-    def decode(self, envelope: Envelope, body: bytes) -> EncodeRequest | ScoreRequest:
+    def decode(self, envelope: Envelope, body: bytes) -> Request:
         json_only(envelope.content_type)
         return request_of(envelope.route, body)
 
     def encode(
-        self,
-        envelope: Envelope,
-        request: EncodeRequest | ScoreRequest,
-        response: EncodeResponse | ScoreResponse,
-        facts: Facts,
-        timing: Timing,
+        self, envelope: Envelope, request: Request, response: Response, facts: Facts, timing: Timing
     ) -> Reply:
-        results = response.vectors if isinstance(response, EncodeResponse) else response.scores
-        for index, fault in enumerate([result.fault for result in results]):
+        for index, fault in enumerate(_faults(response)):
             if fault is not None:
                 return self.refuse(at(fault, _place(request, index)))
         answer: Any
         if isinstance(response, EncodeResponse):
             answer = _ENCODED.get(envelope.route, _dense)(response.vectors)
+        elif isinstance(response, TokenizeResponse):
+            answer = [text.tokens for text in response.texts]
         elif isinstance(request, Predict):
             answer = [_labelled(score, facts) for score in response.scores]
             answer = answer[0] if request.alone else answer
         else:
             assert isinstance(request, Rerank), "the routes for scores are these two"
             answer = [_rank(score, request) for score in response.ranked()]
-        headers = answer_headers(envelope, timing, response.truncated, JSON)
+        truncated = 0 if isinstance(response, TokenizeResponse) else response.truncated
+        headers = answer_headers(envelope, timing, truncated, JSON)
         headers.append(("x-compute-tokens", str(response.tokens)))
         return Reply(200, tuple(headers), _encoder.encode(answer))
 
@@ -90,11 +93,19 @@ _ERRORS: tuple[tuple[type[ShoalError], tuple[int, str]], ...] = (
 """Status and `error_type` of TEI for ours, the first that fits; any other keeps its own status."""
 
 
-def _place(request: EncodeRequest | ScoreRequest, index: int) -> str:
+def _faults(response: Response) -> list[Fault | None]:
+    if isinstance(response, EncodeResponse):
+        return [vector.fault for vector in response.vectors]
+    if isinstance(response, TokenizeResponse):
+        return [text.fault for text in response.texts]
+    return [score.fault for score in response.scores]
+
+
+def _place(request: Request, index: int) -> str:
     """What the input with this index is called in the body."""
     if isinstance(request, Rerank):
         return f"texts[{index}]"
-    if isinstance(request, Embed | Predict):
+    if isinstance(request, Embed | Predict | Tokenize):
         return "inputs" if request.alone else f"inputs[{index}]"
     return f"inputs.sentences[{index - 1}]" if index else "inputs.source_sentence"
 

@@ -14,6 +14,7 @@ from shoal.protocol.facts import Kind
 from shoal.protocol.items import Truncate
 from shoal.tasks.encode import EncodeRequest, Text
 from shoal.tasks.score import Document, ScoreRequest
+from shoal.tasks.tokenize import TokenizeRequest
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -60,6 +61,12 @@ class RerankBody(Cut, frozen=True, kw_only=True):
     return_text: bool | None = None
 
 
+class TokenizeBody(msgspec.Struct, frozen=True):
+    inputs: str | Annotated[list[str], AtMost]
+    add_special_tokens: bool | None = None
+    prompt_name: str | None = None
+
+
 class Embed(EncodeRequest, frozen=True, kw_only=True):
     alone: bool = False
     """The input was one text, not a list of texts; the answer is a list all the same."""
@@ -73,14 +80,19 @@ class Rerank(ScoreRequest, frozen=True, kw_only=True):
     return_text: bool = False
 
 
+class Tokenize(TokenizeRequest, frozen=True, kw_only=True):
+    alone: bool = False
+
+
 _embed = msgspec.json.Decoder(EmbedBody)
 _similarity = msgspec.json.Decoder(SimilarityBody)
 _predict = msgspec.json.Decoder(PredictBody)
 _rerank = msgspec.json.Decoder(RerankBody)
+_tokenize = msgspec.json.Decoder(TokenizeBody)
 _KINDS: dict[str, Kind] = {"embed_all": "multivector", "embed_sparse": "sparse"}
 
 
-def request_of(route: str, body: bytes) -> EncodeRequest | ScoreRequest:
+def request_of(route: str, body: bytes) -> EncodeRequest | ScoreRequest | TokenizeRequest:
     """Raises InvalidInput, naming what is wrong and where."""
     match route:
         case "similarity":
@@ -89,6 +101,8 @@ def request_of(route: str, body: bytes) -> EncodeRequest | ScoreRequest:
             return _predict_request(decode(_predict, body))
         case "rerank_tei":
             return _rerank_request(decode(_rerank, body))
+        case "tokenize":
+            return _tokenize_request(decode(_tokenize, body))
     return _embed_request(decode(_embed, body), _KINDS.get(route, "dense"))
 
 
@@ -158,6 +172,17 @@ def _rerank_request(asked: RerankBody) -> Rerank:
         raw=raw,
         bounded=not raw,
         return_text=asked.return_text or False,
+    )
+
+
+def _tokenize_request(asked: TokenizeBody) -> Tokenize:
+    alone = isinstance(asked.inputs, str)
+    texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
+    return Tokenize(
+        texts=_given(texts, "inputs"),
+        alone=alone,
+        markers=asked.add_special_tokens is not False,
+        prompt=asked.prompt_name or "",
     )
 
 

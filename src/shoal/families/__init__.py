@@ -17,7 +17,7 @@ import msgspec
 from shoal.families.weights import Checkpoint, Table
 from shoal.protocol.errors import InvalidInput, ModelLoadFailed, ShoalError
 from shoal.protocol.facts import Facts
-from shoal.protocol.items import Item
+from shoal.protocol.items import Item, Output
 from shoal.protocol.tensors import Array
 
 Node = Any
@@ -43,6 +43,10 @@ class Prepared(msgspec.Struct, frozen=True):
     @property
     def tokens(self) -> int:
         return len(self.ids)
+
+
+Read = Prepared | Output | ShoalError
+"""What an item became: ready to compute, answered already (its tokens were all it asked for), or refused."""
 
 
 class Ops(Protocol):
@@ -159,7 +163,7 @@ class Network(Protocol):
 
 
 class Reader(Protocol):
-    def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
+    def prepare(self, items: Sequence[Item]) -> list[Read]:
         """One entry per item, in order; an item that cannot be served gets its error. Raises nothing."""
         ...
 

@@ -8,9 +8,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from tokenizers import Tokenizer
 
-from shoal.families import Prepared
+from shoal.families import Prepared, Read
 from shoal.families.excerpt import Ask, Content, Excerpts
 from shoal.families.sides import Sides
 from shoal.protocol.errors import (
@@ -22,7 +23,8 @@ from shoal.protocol.errors import (
     over_limit,
 )
 from shoal.protocol.facts import Facts
-from shoal.protocol.items import Item
+from shoal.protocol.items import Item, Output
+from shoal.protocol.tensors import Tensor
 
 
 class TextReader:
@@ -33,21 +35,24 @@ class TextReader:
         # The runtime's streams use every core already; the library's own threads would fight them.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         self._facts = facts
+        self._tokenizer = tokenizer
         self._sides = Sides(tokenizer, facts)
         self._excerpts = Excerpts(tokenizer)
         self.vocabulary = tokenizer.get_vocab_size(with_added_tokens=True)
         """How many token ids there are."""
 
-    def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
+    def prepare(self, items: Sequence[Item]) -> list[Read]:
         plans = [self._plan(item) for item in items]
         contents = self._excerpts.read({ask for plan in plans if isinstance(plan, list) for ask in plan})
         return [
-            plan if isinstance(plan, ShoalError) else self._prepare(item, [contents[ask] for ask in plan])
+            self._prepare(item, [contents[ask] for ask in plan]) if isinstance(plan, list) else plan
             for item, plan in zip(items, plans, strict=True)
         ]
 
-    def _plan(self, item: Item) -> list[Ask] | ShoalError:
-        """The texts of `item` to tokenise."""
+    def _plan(self, item: Item) -> list[Ask] | Output | ShoalError:
+        """The texts of `item` to tokenise, or its tokens where they are all it asks for."""
+        if "tokens" in item.kinds:
+            return self._tokens(item)
         refusal = self._refusal(item)
         if refusal is not None:
             return refusal
@@ -61,6 +66,28 @@ class TextReader:
         # An error names the length that was seen, and of two long texts the longer is cut first.
         exact = item.truncate == "error" or (len(asks) == 2 and all(ask.is_long for ask in asks))
         return [ask._replace(exact=exact) for ask in asks]
+
+    def _tokens(self, item: Item) -> Output:
+        """However long the text is, and with the markers that the tokenizer itself puts around it."""
+        text = item.prompt + item.text
+        read = text.lower() if self._facts.lowercase else text
+        found = self._tokenizer.encode(read)
+        origin: Sequence[int] = range(len(text) + 1)
+        if len(read) != len(text):  # a few letters are two in lower case
+            origin = [*(at for at, letter in enumerate(text) for _ in letter.lower()), len(text)]
+        places = [
+            (-1, -1) if marker else (origin[start], origin[max(start, stop - 1)] + (stop > start))
+            for marker, (start, stop) in zip(found.special_tokens_mask, found.offsets, strict=True)
+        ]
+        texts = [
+            name if start < 0 else text[start:stop]
+            for name, (start, stop) in zip(found.tokens, places, strict=True)
+        ]
+        tensors = {
+            "tokens.ids": Tensor.of(np.array(found.ids, np.int32)),
+            "tokens.places": Tensor.of(np.array(places, np.int32).reshape(-1, 2)),
+        }
+        return Output(tensors, len(found.ids), texts=texts)
 
     def _refusal(self, item: Item) -> ShoalError | None:
         wrong = self._refusal_of_pair(item) if self._facts.reads_pairs else self._refusal_of_kinds(item)

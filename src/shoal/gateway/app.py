@@ -137,7 +137,7 @@ class Gateway:
     ) -> Envelope:
         """3. The model. 4. What it can do. 5. The envelope."""
         model = self._resolve(target, content)  # 3
-        if target.route.task not in model.facts.tasks:  # 4
+        if not model.facts.can(target.route.task):  # 4
             can = ", ".join(model.facts.tasks)
             raise InvalidInput(f"{model.name} cannot {target.route.task}; it can {can}", param="model")
         return admission.envelope(  # 5

@@ -82,6 +82,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lowercase: bool = False
     """`do_lower_case` of sentence_bert_config.json: lower the text before the tokenizer sees it."""
 
+    def can(self, task: str) -> bool:
+        """Whatever its tasks are, a model reads texts, so that it can tokenise them too."""
+        return task in self.tasks or task == "tokenize"
+
     @property
     def reads_pairs(self) -> bool:
         """A cross-encoder: query and document go through it together. A late-interaction model, whose tasks

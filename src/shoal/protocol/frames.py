@@ -83,7 +83,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
     """Host → node: finished items, as many outputs as keys.
 
     `backlog` counts micro-batches still waiting or running here, as of window `seen`; `measured` is None
-    when the items failed before they were computed.
+    where nothing was computed: the items failed before, or asked for their tokens alone.
     """
 
     keys: list[int]

@@ -19,6 +19,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     vector (0 keeps all) that is cut before it is normalised; `normalize` None keeps the model's own habit.
     `raw` asks for the logit itself instead of the activated score. `kinds` says which outputs are wanted of
     an encoder, `is_query` which side of a search the text is on, for models that treat the two differently.
+    The kind "tokens" stands alone: the whole `prompt` and `text` are tokenised, and nothing is computed.
     """
 
     text: str = ""
@@ -30,7 +31,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     dims: int = 0
     normalize: bool | None = None
     raw: bool = False
-    kinds: tuple[Kind, ...] = ("dense",)
+    kinds: tuple[Literal[Kind, "tokens"], ...] = ("dense",)
     is_query: bool | None = None
 
     @property
@@ -43,12 +44,15 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of one item: named tensors or a fault.
 
     "dense" [dims] fp32 · "score" [] fp32, or [labels] · "multivector" [tokens, dims] fp32 ·
-    "sparse.indices" [n] int32, ascending, with "sparse.values" [n] fp32, all above 0.
+    "sparse.indices" [n] int32, ascending, with "sparse.values" [n] fp32, all above 0 ·
+    "tokens.ids" [n] int32, with "tokens.places" [n, 2] int32, from and to which character, -1 for markers.
 
-    `tokens` counts what was really processed, markers included; `truncated` says text was cut off.
+    `tokens` counts what was really processed, markers included; `truncated` says text was cut off. `texts` are
+    the tokens' own, where "tokens" were asked for.
     """
 
     tensors: dict[str, Tensor] = {}
     tokens: int = 0
     truncated: bool = False
     fault: Fault | None = None
+    texts: list[str] = []

@@ -12,7 +12,8 @@ from typing import Protocol
 import msgspec
 
 from shoal.families import Prepared as Prepared
-from shoal.protocol.errors import InvalidInput, ShoalError
+from shoal.families import Read as Read
+from shoal.protocol.errors import InvalidInput
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
 from shoal.protocol.tensors import Array
@@ -29,8 +30,8 @@ class Runtime(Protocol):
     profile: Profile
     """The settings in force, which may differ from those asked for (no bf16 on this CPU, say)."""
 
-    def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
-        """Tokenise. One entry per item; an item that cannot be served gets its error."""
+    def prepare(self, items: Sequence[Item]) -> list[Read]:
+        """Tokenise. One entry per item; one that cannot be served gets its error, one without work its output."""
         ...
 
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:

@@ -13,12 +13,12 @@ from shoal.protocol.errors import InferenceError, InternalError, NonFiniteOutput
 from shoal.protocol.frames import Measured
 from shoal.protocol.items import Item, Output
 from shoal.protocol.tensors import Array, Tensor
-from shoal.runtimes import Prepared, Ran, Runtime
+from shoal.runtimes import Prepared, Ran, Read, Runtime
 
 log = logging.getLogger("shoal.host")
 
 
-def prepare(runtime: Runtime, items: Sequence[Item]) -> list[Prepared | ShoalError]:
+def prepare(runtime: Runtime, items: Sequence[Item]) -> list[Read]:
     """As many entries as items. If the whole list raises, each is tried alone: only the offender fails."""
     try:
         entries = runtime.prepare(items)

@@ -105,15 +105,15 @@ class Host:
         prepared = await self._loop.run_in_executor(self._tokeniser, prepare, self._runtime, window.items)
         seconds = time.monotonic() - began
         self._preparing -= 1
-        failed: list[tuple[int, Output]] = []
+        done: list[tuple[int, Output]] = []
         for key, entry in zip(window.keys, prepared, strict=True):
             if isinstance(entry, Prepared):
                 self._ready.append(_Ready(key, entry, seconds))
             else:
-                failed.append((key, Output(fault=entry.fault())))
+                done.append((key, entry if isinstance(entry, Output) else Output(fault=entry.fault())))
         self._dispatch()
-        if failed:
-            self._answer(failed, None)
+        if done:
+            self._answer(done, None)
 
     def _cancel(self, keys: list[int]) -> None:
         """Drop what has not begun. Its node has forgotten the items; what still answers is ignored there."""

@@ -11,11 +11,11 @@ import numpy as np
 from shoal.families import Prepared
 from shoal.families.finish import Row
 from shoal.families.tokenize import load_tokenizer
-from shoal.protocol.errors import ModelLoadFailed, ShoalError
+from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts, Sparse
 from shoal.protocol.items import Item
 from shoal.protocol.tensors import Array
-from shoal.runtimes import Ran, Runtime
+from shoal.runtimes import Ran, Read, Runtime
 
 
 class LookUp:
@@ -29,7 +29,7 @@ class LookUp:
         self._runtime = runtime
         self._table = read_table(folder, facts.sparse)
 
-    def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
+    def prepare(self, items: Sequence[Item]) -> list[Read]:
         return self._runtime.prepare(items)
 
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:

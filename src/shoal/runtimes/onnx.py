@@ -11,10 +11,10 @@ import msgspec
 from shoal.families import Prepared, family_named
 from shoal.families.finish import finish
 from shoal.families.heads import describe
-from shoal.protocol.errors import ModelLoadFailed, ShoalError
+from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
-from shoal.runtimes import Ran, Runtime
+from shoal.runtimes import Ran, Read, Runtime
 from shoal.runtimes.buckets import pack
 from shoal.runtimes.onnx_published import PublishedRuntime
 from shoal.runtimes.onnx_session import open_session
@@ -47,7 +47,7 @@ class BuiltRuntime:
         self._session = open_session(ops.model(list(self._described.outputs.values())), profile)
         self._inputs, self._tables = list(ops.inputs), ops.tables
 
-    def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
+    def prepare(self, items: Sequence[Item]) -> list[Read]:
         return self._reader.prepare(items)
 
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:

@@ -15,11 +15,11 @@ import numpy as np
 from shoal.families import Prepared, family_named
 from shoal.families.finish import finish
 from shoal.families.outside import Outside
-from shoal.protocol.errors import ModelLoadFailed, ShoalError
+from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
 from shoal.protocol.tensors import Array
-from shoal.runtimes import Ran
+from shoal.runtimes import Ran, Read
 from shoal.runtimes.onnx_session import open_session
 
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
@@ -44,7 +44,7 @@ class PublishedRuntime:
         self._outside = Outside(folder, facts)
         self._reader = family_named(facts.family).open_reader(folder, facts)
 
-    def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
+    def prepare(self, items: Sequence[Item]) -> list[Read]:
         return self._reader.prepare(items)
 
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:

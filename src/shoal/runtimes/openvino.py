@@ -14,10 +14,10 @@ import msgspec
 from shoal.families import Prepared, family_named
 from shoal.families.finish import finish
 from shoal.families.heads import describe
-from shoal.protocol.errors import ModelLoadFailed, ShoalError
+from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
-from shoal.runtimes import Ran
+from shoal.runtimes import Ran, Read
 from shoal.runtimes.buckets import pack
 from shoal.runtimes.cpu import has_bf16
 from shoal.runtimes.warmup import warm_up
@@ -56,7 +56,7 @@ class OpenVinoRuntime:
         compiled = _compile(model, profile)
         self._requests = [compiled.create_infer_request() for _ in range(profile.streams)]
 
-    def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
+    def prepare(self, items: Sequence[Item]) -> list[Read]:
         return self._reader.prepare(items)
 
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:

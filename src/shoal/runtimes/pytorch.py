@@ -14,10 +14,10 @@ import msgspec
 from shoal.families import Prepared, Reader, family_named
 from shoal.families.finish import finish
 from shoal.families.tokenize import TextReader, load_tokenizer
-from shoal.protocol.errors import InvalidInput, ModelLoadFailed, ShoalError
+from shoal.protocol.errors import InvalidInput, ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
-from shoal.runtimes import Ran
+from shoal.runtimes import Ran, Read
 from shoal.runtimes.pytorch_files import check_files
 from shoal.runtimes.warmup import warm_up
 
@@ -65,7 +65,7 @@ class PyTorchRuntime:
             )
         encoder.try_packed(facts.max_tokens)
 
-    def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
+    def prepare(self, items: Sequence[Item]) -> list[Read]:
         return self._reader.prepare(items)
 
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:

@@ -24,11 +24,11 @@ import numpy as np
 
 from shoal.families import Prepared, family_named
 from shoal.families.finish import finish
-from shoal.protocol.errors import ModelLoadFailed, ShoalError
+from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
 from shoal.protocol.tensors import Array
-from shoal.runtimes import Ran
+from shoal.runtimes import Ran, Read
 
 _WORDS = 1000
 """The vocabulary of its sparse vectors."""
@@ -67,7 +67,7 @@ class VirtualRuntime:
         self._sleep = sleep
         self._reader = family_named("virtual").open_reader(folder, facts)
 
-    def prepare(self, items: Sequence[Item]) -> list[Prepared | ShoalError]:
+    def prepare(self, items: Sequence[Item]) -> list[Read]:
         return self._reader.prepare(items)
 
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:

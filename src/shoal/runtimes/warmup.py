@@ -13,6 +13,7 @@ def warm_up(runtime: Runtime, facts: Facts) -> None:
     (prepared,) = runtime.prepare([Item("warm", pair="up" if facts.reads_pairs else None, kinds=facts.kinds)])
     if isinstance(prepared, ShoalError):
         raise ModelLoadFailed(f"the model cannot read even one word: {prepared.message}")
+    assert isinstance(prepared, Prepared), "there is something to compute"
     (row,) = runtime.run([prepared], 0).rows
     for name, shape in _expected(facts, prepared).items():
         found = row[name]

@@ -1,4 +1,4 @@
-"""What encode and score share: may this model be asked, which prefix goes before a text, is there a text."""
+"""What the tasks share: may this model be asked, which prefix goes before a text, is there a text."""
 
 from shoal.protocol.errors import EmptyInput, Fault, InvalidInput
 from shoal.protocol.facts import Facts
@@ -6,7 +6,7 @@ from shoal.protocol.facts import Facts
 
 def require_task(task: str, facts: Facts) -> None:
     """Raises InvalidInput, naming what the model can do, where `task` is not among it."""
-    if task not in facts.tasks:
+    if not facts.can(task):
         raise InvalidInput(f"this model cannot {task}; it can {', '.join(facts.tasks)}", tasks=list(facts.tasks))
 
 

@@ -64,6 +64,7 @@ _SIMILARITY = {
     "inputs": {"source_sentence": "first text", "sentences": ["second text", "third text"]},
     "parameters": {"truncate": True, "prompt_name": None},
 }
+_TOKENIZE = {"inputs": ["first text", "second text"], "add_special_tokens": True, "prompt_name": None}
 _PREDICT = {"inputs": [["what is it", "first text"], ["second", "text"]], "truncate": True, "raw_scores": False}
 _TEXTS = {
     "query": "what is it",
@@ -97,6 +98,7 @@ TEMPLATES: dict[str, tuple[dict[str, Any], ...]] = {
     "embed_all": (_TEI_PLAIN,),
     "embed_sparse": (_TEI_PLAIN,),
     "similarity": (_SIMILARITY,),
+    "tokenize": (_TOKENIZE, _TOKENIZE | {"inputs": "a text"}),
     "predict": (_PREDICT, _PREDICT | {"inputs": ["what is it", "first text"]}),
     "rerank_tei": (_TEXTS,),
 }
