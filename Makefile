@@ -13,7 +13,7 @@ PYTHON ?= $(firstword $(foreach each,python3.13 python3.12 python3.11 python3, \
 
 TEST_HOME ?= $(CURDIR)/.cache/shoal
 MODELS := sentence-transformers/all-MiniLM-L6-v2 cross-encoder/ms-marco-MiniLM-L-12-v2 \
-  BAAI/bge-small-en-v1.5 shoal/virtual-encoder shoal/virtual-reranker
+  BAAI/bge-small-en-v1.5 rasyosef/splade-tiny shoal/virtual-encoder shoal/virtual-reranker
 
 # The foreign clients whose wire we speak. Their metadata asks for a newer Python, or an older hub client, than
 # their code needs, so they are installed alone, and what they need is named here. langchain-huggingface is the

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from names import BGE, MINILM, RERANKER, VIRTUAL, VIRTUAL_EVERY_KIND, VIRTUAL_RERANKER
+from names import BGE, MINILM, RERANKER, SPLADE, VIRTUAL, VIRTUAL_EVERY_KIND, VIRTUAL_RERANKER
 from shoal.catalog.store import Store
 from shoal.testing.server import serving
 
@@ -32,7 +32,7 @@ def fresh_virtual_home(tmp_path) -> Path:
 def home(tmp_path_factory) -> Path:
     """A store with the real models of `make models`, and the stand-ins. Fetched once where it is not there."""
     store = Store(Path(os.environ["SHOAL_HOME"]) if "SHOAL_HOME" in os.environ else None)
-    for name in (MINILM, RERANKER, BGE, VIRTUAL, VIRTUAL_RERANKER, VIRTUAL_EVERY_KIND):
+    for name in (MINILM, RERANKER, BGE, SPLADE, VIRTUAL, VIRTUAL_RERANKER, VIRTUAL_EVERY_KIND):
         store.add(name)
     return store.home
 

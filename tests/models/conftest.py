@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-import splade as published
 from faq import read_pairs
+from me5 import me5_folder
 
 from shoal.catalog import Model
 from shoal.catalog.store import Store
@@ -34,5 +34,11 @@ def faq(home) -> tuple[list[str], list[str]]:
 
 
 @pytest.fixture(scope="session")
-def splade(home, tmp_path_factory) -> Path:
-    return published.unpack(home, tmp_path_factory.mktemp("splade"))
+def splade(home) -> Model:
+    return Store(home).resolve("rasyosef/splade-tiny")
+
+
+@pytest.fixture(scope="session")
+def me5(home) -> Path:
+    """The folder of multilingual-e5-small."""
+    return me5_folder(home)

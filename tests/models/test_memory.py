@@ -4,7 +4,6 @@ import random
 
 import psutil
 import pytest
-from splade import SPLADE
 
 from shoal.protocol.facts import Kind, Profile
 from shoal.protocol.items import Item
@@ -35,7 +34,7 @@ def test_memory_is_flat_over_thousands_of_mixed_batches(minilm, runtime, dtype):
 
 @pytest.mark.parametrize("runtime", ["openvino", "onnx"])
 def test_memory_is_flat_where_every_token_has_a_number_for_every_word(splade, runtime):
-    loaded = open_runtime(splade, SPLADE, Profile(runtime=runtime))
+    loaded = open_runtime(splade.folder, splade.facts, Profile(runtime=runtime))
     run_mixed(loaded, 100, seed=0, kind="sparse")
     settled = psutil.Process().memory_info().rss
     run_mixed(loaded, 400, seed=1, kind="sparse")

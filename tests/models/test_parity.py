@@ -7,8 +7,8 @@ import random
 
 import numpy as np
 import pytest
+from artifact import Artifact
 from safetensors.numpy import load_file, save_file
-from tokenizers import Tokenizer
 
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
@@ -101,35 +101,19 @@ def test_minilm_gives_texts_and_their_token_ids_the_same_vector(minilm):
     assert worst_cosine(found, rows(loaded, [Item(text) for text in TEXTS], "dense")) >= 0.99999
 
 
-def run_artifact(folder, texts: tuple[str, ...], limit: int) -> np.ndarray:
-    """The first output of model.onnx for one text or pair, as the tokenizer library cuts it."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(limit, strategy="longest_first")
-    encoding = tokenizer.encode(*texts)
-    feed = {
-        "input_ids": encoding.ids,
-        "attention_mask": encoding.attention_mask,
-        "token_type_ids": encoding.type_ids,
-    }
-    return np.asarray(session.run(None, {name: np.array([row]) for name, row in feed.items()})[0])
-
-
 def test_bge_gives_the_vectors_of_its_artifact_run_alone(bge):
     loaded = opened(bge.folder, bge.facts, "onnx")
     texts = TEXTS[:8]
-    states = [run_artifact(bge.folder, (text,), bge.facts.max_tokens) for text in texts]
-    expected = np.stack([state[0, 0] / np.linalg.norm(state[0, 0]) for state in states])
+    artifact = Artifact(bge.folder, bge.facts.max_tokens)
+    expected = np.stack([artifact.first_token(text) for text in texts])
     for found in alone_batched_and_shuffled(loaded, [Item(text) for text in texts], "dense"):
         assert np.abs(found - expected).max() <= 1e-5
 
 
 def test_the_reranker_gives_the_scores_of_its_artifact_run_alone(reranker):
     loaded = opened(reranker.folder, reranker.facts, "onnx")
-    expected = np.concatenate([run_artifact(reranker.folder, pair, 512)[0] for pair in PAIRS])
+    artifact = Artifact(reranker.folder, 512)
+    expected = np.concatenate([artifact.first_output(*pair)[0] for pair in PAIRS])
     items = [Item(query, pair=document) for query, document in PAIRS]
     for found in alone_batched_and_shuffled(loaded, items, "score"):
         assert np.abs(found - expected).max() <= 1e-3

@@ -1,19 +1,19 @@
-"""SPLADE-tiny-msmarco beside sentence-transformers: the weights, and how well they retrieve."""
+"""SPLADE-tiny beside sentence-transformers: the weights, and how well they retrieve."""
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 from faq import ndcg_at_10
-from splade import SPLADE, WORDS
 
+from shoal.catalog import Model
 from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item
 from shoal.runtimes import Prepared, Runtime, open_runtime
 
 pytestmark = pytest.mark.models
 
+WORDS = 30522
 TEXTS = ["a", "fish", "Paris is the capital of France.", "日本語のテキスト", "😀 and \u200b invisible"] + [
     "swim " * n for n in (1, 2, 509, 510, 511, 2000)
 ]
@@ -25,12 +25,12 @@ def reference(splade):
     from sentence_transformers.sentence_transformer.modules import Transformer
     from sentence_transformers.sparse_encoder.modules import SpladePooling
 
-    transformer = Transformer(str(splade), transformer_task="fill-mask", max_seq_length=512)
+    transformer = Transformer(str(splade.folder), transformer_task="fill-mask", max_seq_length=512)
     return SparseEncoder(modules=[transformer, SpladePooling("max")], device="cpu")
 
 
-def opened(folder: Path, engine: str) -> Runtime:
-    return open_runtime(folder, SPLADE, Profile(runtime=engine))
+def opened(model: Model, engine: str) -> Runtime:
+    return open_runtime(model.folder, model.facts, Profile(runtime=engine))
 
 
 def encoded(runtime: Runtime, texts: list[str]) -> np.ndarray:
