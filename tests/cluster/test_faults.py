@@ -203,7 +203,7 @@ async def test_what_does_not_fit_beside_a_pinned_model_is_refused_naming_the_set
     with serving(fresh_virtual_home, "--memory", f"{int(one * 1.4)}", "--pin", VIRTUAL) as server:
         async with client_of(server) as client:
             answer = await client.post(f"/v1/score/{VIRTUAL_RERANKER}", json=body, headers=JSON)
-            assert (answer.status_code, answer.headers["x-sie-error-code"]) == (503, "RESOURCE_EXHAUSTED")
+            assert (answer.status_code, answer.headers["x-sie-error-code"]) == (502, "MODEL_LOAD_FAILED")
             assert "--memory" in answer.text
             assert (await encode(client, "still here")).status_code == 200
 

@@ -397,7 +397,7 @@ def test_a_pinned_model_stays_and_what_cannot_fit_beside_it_is_refused_naming_th
     world.arrive(world.ticket("1", "b"), line="b")
     assert world.do.retired == []
     ((name, error),) = world.do.refused
-    assert (name, error.code) == ("1", "RESOURCE_EXHAUSTED")
+    assert (name, error.code, error.detail["permanent"]) == ("1", "MODEL_LOAD_FAILED", True)
     assert "--memory" in error.message
 
 

@@ -36,6 +36,7 @@ def build_app(options: Options) -> typer.Typer:
         name="shoal",
         no_args_is_help=True,
         add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )

@@ -63,7 +63,8 @@ def check_cpu(flags: set[str] | None) -> Finding:
 
 def check_engine(module: str, requirement: str) -> Finding:
     """In a process of its own: a library built for another CPU ends the process that imports it."""
-    code = f"import {module}; print({module}.__version__)"
+    quiet = "from shoal.runtimes.silence import silence; silence()"
+    code = f"{quiet}; import {module}; print({module}.__version__)"
     try:
         ran = subprocess.run(  # noqa: S603  our own interpreter and our own words
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=_IMPORT_TIMEOUT_S, check=False

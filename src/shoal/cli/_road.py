@@ -61,6 +61,8 @@ async def serve(road: Road) -> None:
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     port = sock.getsockname()[1]
     log.info("listening", extra=logs.fields(url=f"http://{road.host}:{port}", models=len(store.models())))
+    if not store.models():
+        log.warning("there is no model here yet; `shoal models --all` lists what `shoal add` can bring")
     stopped = asyncio.create_task(stopping.wait())
     await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
     log.info("draining", extra=logs.fields(jobs=len(agent.scheduler.tickets)))

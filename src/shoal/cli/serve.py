@@ -3,15 +3,13 @@
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from shoal.protocol.errors import InvalidInput
 
-if TYPE_CHECKING:
-    pass
-
+MIB = 1024 * 1024
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
@@ -27,20 +25,24 @@ def command(app: typer.Typer) -> None:
         memory: Annotated[str, typer.Option(help="What all models together may take, e.g. 8GB.")] = "",
         home: Annotated[Path | None, typer.Option(help="Where models are kept; else $SHOAL_HOME.")] = None,
         key_file: Annotated[Path | None, typer.Option(help="sha256 digests of API keys, one a line.")] = None,
-        timeout: Annotated[float, typer.Option(help="Seconds a request may take by default.")] = 120.0,
-        max_timeout: Annotated[float, typer.Option(help="Most seconds a client may ask for.")] = 600.0,
-        max_body_bytes: Annotated[int, typer.Option()] = 32 * 1024 * 1024,
-        body_timeout: Annotated[float, typer.Option(help="Seconds a client may take to send.")] = 30.0,
-        head_timeout: Annotated[float, typer.Option(help="Seconds a request's head may take.")] = 30.0,
-        write_timeout: Annotated[float, typer.Option(help="Seconds a client may leave its answer unread.")] = 30.0,
-        max_head_bytes: Annotated[int, typer.Option(help="Bytes of a request's head.")] = 64 * 1024,
-        max_in_flight: Annotated[int, typer.Option(help="Requests at once.")] = 4096,
-        max_in_flight_bytes: Annotated[int, typer.Option(help="Bytes of all bodies at once.")] = 512 * 1024 * 1024,
-        max_connections: Annotated[int, typer.Option()] = 8192,
-        max_items: Annotated[int, typer.Option(help="Items in one request.")] = 10_000,
-        queue_jobs: Annotated[int, typer.Option(help="Jobs that may wait for one model.")] = 10_000,
-        queue_bytes: Annotated[int, typer.Option(help="Bytes that may wait for one model.")] = 512 * 1024 * 1024,
-        log_format: Annotated[str, typer.Option(help="text or json")] = "text",
+        timeout: Annotated[float, typer.Option(min=1e-3, help="Seconds a request may take by default.")] = 120.0,
+        max_timeout: Annotated[float, typer.Option(min=1e-3, help="Most seconds a client may ask for.")] = 600.0,
+        max_body_bytes: Annotated[int, typer.Option(min=1)] = 32 * MIB,
+        body_timeout: Annotated[float, typer.Option(min=1e-3, help="Seconds a client may take to send.")] = 30.0,
+        head_timeout: Annotated[float, typer.Option(min=1e-3, help="Seconds a request's head may take.")] = 30.0,
+        write_timeout: Annotated[float, typer.Option(min=1e-3, help="Seconds an answer may go unread.")] = 30.0,
+        max_head_bytes: Annotated[int, typer.Option(min=1, help="Bytes of a request's head.")] = 64 * 1024,
+        max_in_flight: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 4096,
+        max_in_flight_bytes: Annotated[int, typer.Option(min=1, help="Bytes of all bodies at once.")] = 512
+        * 1024
+        * 1024,
+        max_connections: Annotated[int, typer.Option(min=1)] = 8192,
+        max_items: Annotated[int, typer.Option(min=1, help="Items in one request.")] = 10_000,
+        queue_jobs: Annotated[int, typer.Option(min=1, help="Jobs that may wait for one model.")] = 10_000,
+        queue_bytes: Annotated[int, typer.Option(min=1, help="Bytes that may wait for one model.")] = 512
+        * 1024
+        * 1024,
+        log_format: Annotated[Literal["text", "json"], typer.Option()] = "text",
     ) -> None:
         """Serve the models that are here, until Ctrl-C, which finishes what was accepted."""
         from shoal.cli import _road
@@ -79,8 +81,8 @@ def parse_size(text: str) -> int:
         size = int(float(number.removesuffix(unit)) * _UNITS[unit])
     except (ValueError, OverflowError):
         size = 0
-    if size <= 0:
-        raise InvalidInput(f"{text!r} is no size; write for example 8GB or 500MB")
+    if size < 1_000_000:
+        raise InvalidInput(f"{text!r} is no size of at least 1MB; write for example 8GB or 500MB")
     return size
 
 
@@ -97,4 +99,6 @@ def read_keys(key_file: Path | None) -> frozenset[bytes]:
             if len(digest) != 32:
                 raise InvalidInput(f"{key_file}:{number}: not a sha256 digest in hex")
             digests.add(digest)
+    if key_file is not None and not digests:
+        raise InvalidInput(f"{key_file} holds no key; without one everybody would be let in")
     return frozenset(digests)

@@ -29,7 +29,7 @@ def listen(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise OSError(error.errno, f"{host}:{port}: {error.strerror}") from error
+        raise OSError(error.errno, f"{host}:{port}: {error.strerror}; --port chooses another") from error
     return sock
 
 

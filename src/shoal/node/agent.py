@@ -63,6 +63,7 @@ class Agent:
         self._workers: dict[int, Worker] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: set[asyncio.Task[None]] = set()  # one for each runtime process
+        self._lacking = ""
         self._wake_at: float | None = None
         self._wake_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -138,7 +139,8 @@ class Agent:
         self.scheduler.loaded(worker, profile, seconds, footprint, time.time())
 
     def on_load_failed(self, worker: int, error: ShoalError) -> None:
-        log.error("model not loaded", extra=logs.fields(code=error.code, reason=error.message))
+        model = self.scheduler.workers[worker].model.name
+        log.error("model not loaded", extra=logs.fields(model=model, code=error.code, reason=error.message))
         # What the host reports lies in the model; what the system lacks may be there in a moment.
         self.scheduler.load_failed(worker, error, not error.retryable, time.time())
 
@@ -199,6 +201,8 @@ class Agent:
         self._close(ticket, chunk)
 
     def refuse(self, ticket: Ticket, error: ShoalError) -> None:
+        if error.status in (502, 503):
+            log.warning("a request was refused", extra=logs.fields(model=ticket.model.name, reason=error.message))
         self._close(ticket, ticket.refusal(error))
 
     def drop(self, ticket: Ticket) -> None:
@@ -275,6 +279,9 @@ class Agent:
         self.scheduler.tick(time.time())
 
     async def _tick(self) -> None:
+        if (lacking := self.lacking()) != self._lacking:
+            self._lacking = lacking
+            log.info("not ready" if lacking else "ready", extra=logs.fields(lacking=lacking or "nothing"))
         for number, worker in self._workers.items():
             if footprint := worker.footprint_bytes():
                 self.scheduler.measured_footprint(number, footprint)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from shoal.node import residency
 from shoal.node.replica import Replica
-from shoal.protocol.errors import ResourceExhausted, ShoalError, over_limit
+from shoal.protocol.errors import ModelLoadFailed, ShoalError, over_limit
 
 MAX_WAIT_S = 10.0
 """A model that has waited this long for memory takes it from one that is never idle by itself."""
@@ -28,17 +28,21 @@ class Memory:
         return self._plan(0, now, busy_too=False).evict
 
     def too_big(self, replica: Replica) -> ShoalError:
+        """For good, as long as the server runs: what is pinned stays, so nobody is told to come back."""
         pinned = self._pinned_bytes(replica) / 1e6
-        return over_limit(
-            ResourceExhausted, f"{replica.model.name} beside what is pinned ({pinned:.0f} MB)",
-            seen=replica.size_bytes / 1e6, limit=self._budget / 1e6, setting="--memory", unit="MB",
+        error = over_limit(
+            ModelLoadFailed, f"{replica.model.name} beside what is pinned ({pinned:.0f} MB)",
+            seen=round(self._needed(replica) / 1e6), limit=self._budget / 1e6, setting="--memory", unit="MB",
         )  # fmt: skip
+        error.detail |= {"error_class": "OverBudget", "attempts": 0, "permanent": True}
+        return error
 
     def _needed(self, replica: Replica) -> int:
-        """Bytes to make room for. A guess never refuses: at most it asks for all that is not pinned."""
+        """Bytes to make room for. A guess refuses nothing that the files alone would leave room for: at most it
+        asks for all that is not pinned."""
         if replica.known.footprint_bytes:
             return replica.size_bytes
-        return max(1, min(replica.size_bytes, self._budget - self._pinned_bytes(replica)))
+        return max(replica.model.size_bytes, min(replica.size_bytes, self._budget - self._pinned_bytes(replica)))
 
     def _pinned_bytes(self, but: Replica) -> int:
         others = [r for r in self._replicas.values() if r.pinned and r.status != "absent" and r is not but]

@@ -88,7 +88,7 @@ class Replica:
             memory_bytes=self.known.footprint_bytes if self.status != "absent" else 0,
             runtime=self.profile.runtime,
             device=self.profile.device,
-            dtype=self.profile.dtype,
+            dtype="" if self.status == "absent" and self.model.facts.files == "onnx" else self.profile.dtype,
             tolerance=self.profile.tolerance,
             waiting_items=self.waiting.items,
             flying_items=len(self.flying),

@@ -24,6 +24,7 @@ from shoal.runtimes import Prepared, Runtime, microbatch, open_runtime
 from shoal.runtimes.channel import Channel
 from shoal.runtimes.compute import compute, prepare
 from shoal.runtimes.memory import give_back, share_one_arena
+from shoal.runtimes.silence import silence
 
 _GIVE_BACK_EVERY_S = 5.0
 log = logging.getLogger("shoal.host")
@@ -169,6 +170,7 @@ class Host:
 
 def main() -> None:
     share_one_arena()
+    silence()
     logs.configure("json" if os.environ.get("SHOAL_LOG_FORMAT") == "json" else "text")
     control, data = (socket.socket(fileno=int(fd)) for fd in sys.argv[1:3])
     asyncio.run(_serve(control, data))
