@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import load
+from bars import Bars
 from shoal.catalog.store import Store
 from shoal.testing.server import serving
 
@@ -30,18 +31,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from sentence_transformers import SentenceTransformer
 SentenceTransformer(sys.argv[1], device="cpu").encode(["hello world"])
 """
-
-
-class Bars:
-    """Figures beside their bars; which way is better is said by the sign."""
-
-    def __init__(self) -> None:
-        self.missed = 0
-
-    def check(self, what: str, value: float, sign: str, bar: float) -> None:
-        reached = value >= bar if sign == "≥" else value <= bar
-        self.missed += not reached
-        print(f"{'ok    ' if reached else 'MISSED'}  {what}: {value:.6g} (bar {sign} {bar:g})", flush=True)
 
 
 def bodies(texts: list[str], port: int) -> list[bytes]:
