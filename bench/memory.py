@@ -51,7 +51,7 @@ def check_memory(bars: Bars, server: Server, when: str) -> None:
 
 
 def faq_texts(home: Path) -> list[str]:
-    """2,000 different ones: the questions and answers in English and in Swedish."""
+    """2,000 of the questions and answers, English before Swedish."""
     return [text for language in ("en", "sv") for side in read_pairs(home, language) for text in side][:FAQ_TEXTS]
 
 
