@@ -23,6 +23,10 @@ class Described(msgspec.Struct, frozen=True):
     outputs: dict[str, Node]
     vocabulary: Vocabulary | None = None
 
+    def without_graph(self) -> "Described":
+        """The same once the graph is compiled: its nodes hold the weights a second time, in fp32."""
+        return Described(dict.fromkeys(self.outputs), self.vocabulary)
+
     def completed(self, found: Mapping[str, Array], batch: Sequence[Prepared]) -> dict[str, Array]:
         """What finish.py reads, of what a graph gave for `batch`."""
         if self.vocabulary is None:

@@ -43,8 +43,9 @@ class BuiltRuntime:
         family = family_named(facts.family)
         self._reader = family.open_reader(folder, facts)
         ops = OnnxOps()
-        self._described = describe(family, ops, folder, facts)
-        self._session = open_session(ops.model(list(self._described.outputs.values())), profile)
+        described = describe(family, ops, folder, facts)
+        self._session = open_session(ops.model(list(described.outputs.values())), profile)
+        self._described = described.without_graph()
         self._inputs, self._tables = list(ops.inputs), ops.tables
 
     def prepare(self, items: Sequence[Item]) -> list[Read]:

@@ -42,6 +42,7 @@ def open_runtime(folder: Path, facts: Facts, profile: Profile) -> "OpenVinoRunti
 class OpenVinoRuntime:
     def __init__(self, folder: Path, facts: Facts, profile: Profile) -> None:
         silence()
+        from shoal.runtimes.openvino_bf16 import Bf16Ops
         from shoal.runtimes.openvino_int8 import Int8Ops
         from shoal.runtimes.openvino_ops import OpenVinoOps
 
@@ -49,9 +50,10 @@ class OpenVinoRuntime:
         self._facts = facts
         family = family_named(facts.family)
         self._reader = family.open_reader(folder, facts)
-        ops = Int8Ops() if profile.dtype == "int8" else OpenVinoOps()
-        self._described = describe(family, ops, folder, facts)
-        model = ops.model(list(self._described.outputs.values()))
+        ops = {"int8": Int8Ops, "bf16": Bf16Ops}.get(profile.dtype, OpenVinoOps)()
+        described = describe(family, ops, folder, facts)
+        model = ops.model(list(described.outputs.values()))
+        self._described = described.without_graph()
         self._inputs, self._tables = list(ops.inputs), ops.tables
         compiled = _compile(model, profile)
         self._requests = [compiled.create_infer_request() for _ in range(profile.streams)]
