@@ -83,7 +83,7 @@ class Worker:
             )  # fmt: skip
         self._control = await Channel.open(ours_control, self._on_control, lambda: None)
         self._data = await Channel.open(ours_data, self._on_data, lambda: None)
-        self._control.send(self._load)
+        self._control.send(frames.Stop() if self._asked else self._load)  # asked while it was starting
 
     def send(self, keys: list[int], items: list[Item]) -> None:
         assert self._data is not None
