@@ -52,7 +52,10 @@ def test_missing_models_are_a_warning_with_the_command_that_brings_them(store: S
     store.add("shoal/virtual-encoder")
     findings = checks.check_models(store)
     assert [finding.what for finding in findings] == ["no model that can encode", "no model that can score"]
-    assert all("shoal add cross-encoder/ms-marco-MiniLM-L-12-v2" in finding.todo for finding in findings)
+    assert [finding.todo for finding in findings] == [
+        "shoal add sentence-transformers/all-MiniLM-L6-v2",
+        "shoal add cross-encoder/ms-marco-MiniLM-L-12-v2",
+    ]
     assert {finding.level for finding in findings} == {"warn"}
 
 

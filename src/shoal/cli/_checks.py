@@ -114,13 +114,13 @@ def check_models(store: Store) -> list[Finding]:
         for task in model.facts.tasks
         if not isinstance(model.card.source, Virtual)
     }
-    usual = [card.name for card in store.cards().values() if card.default and card.name not in store.models()]
     missing = sorted({"encode", "score"} - tasks)
     if missing:
-        return [
-            Finding("warn", f"no model that can {task}", " or ".join(f"shoal add {name}" for name in usual))
-            for task in missing
-        ]
+        usual: dict[str, str] = {}
+        for card in store.cards().values():
+            if card.default and card.listed:
+                usual[card.listed.task] = card.name
+        return [Finding("warn", f"no model that can {task}", f"shoal add {usual[task]}") for task in missing]
     return [Finding("ok", "there are models that encode and models that score")]
 
 
