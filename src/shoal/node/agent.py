@@ -282,8 +282,9 @@ class Agent:
         if (lacking := self.lacking()) != self._lacking:
             self._lacking = lacking
             log.info("not ready" if lacking else "ready", extra=logs.fields(lacking=lacking or "nothing"))
-        for number, worker in self._workers.items():
-            if footprint := worker.footprint_bytes():
+        for number, worker in list(self._workers.items()):
+            # Linux walks the process's pages for this: milliseconds that no request should wait for.
+            if footprint := await asyncio.to_thread(worker.footprint_bytes):
                 self.scheduler.measured_footprint(number, footprint)
         for line in await self._queue.depths():
             self.work(line)

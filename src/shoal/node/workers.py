@@ -32,13 +32,12 @@ class Listener(Protocol):
 
 
 class Worker:
-    """One process. `python` is the interpreter of the environment the runtime lives in."""
+    """One process, in the environment that this one runs in."""
 
-    def __init__(self, number: int, load: frames.Load, listener: Listener, python: str = "") -> None:
+    def __init__(self, number: int, load: frames.Load, listener: Listener) -> None:
         self.number = number
         self._load = load
         self._listener = listener
-        self._python = python or sys.executable
         self._control: Channel | None = None
         self._data: Channel | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -74,7 +73,7 @@ class Worker:
         fds = theirs_control.fileno(), theirs_data.fileno()
         with theirs_control, theirs_data:
             self._process = await asyncio.create_subprocess_exec(
-                self._python, "-P", "-m", "shoal.runtimes.host", *map(str, fds),
+                sys.executable, "-P", "-m", "shoal.runtimes.host", *map(str, fds),
                 pass_fds=fds,
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,  # a Ctrl-C is for the server, which drains; not for us

@@ -4,11 +4,14 @@ Both ends of the road between node and runtime host use it. It does not know wha
 """
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 from typing import cast
 
 from shoal.protocol import frames
+
+log = logging.getLogger("shoal.channel")
 
 
 class Channel(asyncio.Protocol):
@@ -19,7 +22,6 @@ class Channel(asyncio.Protocol):
         self._on_lost = on_lost
         self._splitter = frames.Splitter()
         self._transport: asyncio.Transport | None = None
-        self._broken: frames.BrokenFrame | None = None
 
     @classmethod
     async def open(
@@ -45,8 +47,8 @@ class Channel(asyncio.Protocol):
         try:
             for body in self._splitter.feed(data):
                 self._on_body(body)
-        except frames.BrokenFrame as broken:
-            self._broken = broken
+        except frames.BrokenFrame:
+            log.exception("a peer spoke nonsense and is cut off")
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
