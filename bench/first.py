@@ -17,9 +17,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import load
 from bars import Bars
 from shoal.catalog.store import Store
+from shoal.lab.load import Request, Target, closed
+from shoal.lab.mixes import short, texts_of
 from shoal.testing.server import serving
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -33,11 +34,9 @@ SentenceTransformer(sys.argv[1], device="cpu").encode(["hello world"])
 """
 
 
-def bodies(texts: list[str], port: int) -> list[bytes]:
-    return [
-        load.request_bytes("/v1/embeddings", {"model": MODEL, "input": text, "encoding_format": "base64"}, port)
-        for text in texts
-    ]
+def request(text: str) -> Request:
+    body = {"model": MODEL, "input": text, "encoding_format": "base64"}
+    return Request("/v1/embeddings", json.dumps(body).encode())
 
 
 def seconds_to_first_vector_here(home: Path) -> float:
@@ -79,7 +78,7 @@ def in_process(reference: Any, texts: list[str], at_once: int, seconds: float) -
 def check_vectors(bars: Bars, reference: Any, port: int) -> None:
     import numpy as np
 
-    texts = load.short_texts(200, seed=9) + ["word " * n for n in (1, 50, 254, 400)]
+    texts = texts_of(short, 200, seed=9) + ["word " * n for n in (1, 50, 254, 400)]
     theirs = reference.encode(texts, normalize_embeddings=True)
     ours = [entry["embedding"] for entry in post(port, {"model": MODEL, "input": texts})["data"]]
     alone = [post(port, {"model": MODEL, "input": text})["data"][0]["embedding"] for text in texts[::10]]
@@ -104,7 +103,7 @@ def check_scores(bars: Bars, folder: Path, port: int) -> None:
     tokenizer.no_padding()
     query, documents = (
         "capital of France",
-        ["Paris is the capital.", "London is in England.", *load.short_texts(20)],
+        ["Paris is the capital.", "London is in England.", *texts_of(short, 20, seed=1)],
     )
     names = {entry.name for entry in session.get_inputs()}
     alone = []
@@ -142,16 +141,18 @@ def main() -> int:
     from sentence_transformers import SentenceTransformer
 
     reference = SentenceTransformer(str(folders[MODEL]), device="cpu")
-    texts = load.short_texts(4000)
+    texts = texts_of(short, 4000, seed=1)
     with serving(store.home, "--pin", MODEL, "--pin", RERANKER) as server:
         check_vectors(bars, reference, server.port)
         check_scores(bars, folders[RERANKER], server.port)
-        requests = bodies(texts, server.port)
+        target, requests = Target("127.0.0.1", server.port), [request(text) for text in texts]
         medians: dict[int, tuple[float, float]] = {}
         for connections in CONNECTIONS:
             rates, waits = [], []
             for _ in range(arguments.pairs):
-                ours = load.run(server.port, requests, connections, arguments.seconds)
+                ours = closed(target, requests, connections, arguments.seconds)
+                if ours.errors:
+                    raise RuntimeError(f"{ours.errors}: {ours.complaint}")
                 rate, wait = in_process(reference, texts, connections, arguments.seconds)
                 rates.append(ours.per_second / rate)
                 waits.append(ours.percentile(0.5) / wait)
