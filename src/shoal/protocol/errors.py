@@ -21,6 +21,7 @@
     ├── ModelLoading            503 MODEL_LOADING         retryable
     ├── ResourceExhausted       503 RESOURCE_EXHAUSTED    retryable
     ├── QueueFull               503 QUEUE_FULL            retryable
+    ├── QueueUnavailable        503 QUEUE_UNAVAILABLE     retryable
     ├── ShuttingDown            503 SHUTTING_DOWN         retryable
     └── DeadlineExceeded        504 GATEWAY_TIMEOUT       retryable
 
@@ -143,6 +144,12 @@ class ResourceExhausted(ShoalError):
 
 class QueueFull(ShoalError):
     code, status, retry_after_s = "QUEUE_FULL", 503, 1.0
+
+
+class QueueUnavailable(ShoalError):
+    """The shared queue's server is gone, or lost the request and nobody may send it again."""
+
+    code, status, retry_after_s = "QUEUE_UNAVAILABLE", 503, 1.0
 
 
 class ShuttingDown(ShoalError):

@@ -1,0 +1,140 @@
+"""The shared queue of a cluster: the queue contract on NATS JetStream, for gateways and nodes alike.
+
+One memory work-queue stream holds a pool's jobs; answers go straight to the gateway that asked. This file puts
+the parts together: `jetstream_asks` is a gateway's side, `jetstream_pulls` and `jetstream_held` are a node's, all
+on one `jetstream_link`. The stream and its consumers are made again whenever the server has lost them.
+
+A pool has one queue server here (several addresses are members of one NATS cluster). Bodies above the server's
+max_payload are refused; parking them elsewhere belongs into `Asks.publish` and `Holdings.take`.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Callable
+
+from shoal.protocol import subjects
+from shoal.protocol.envelope import Job
+from shoal.protocol.errors import ShoalError
+from shoal.queue import Delivery, Depth, Inbox, Limits, Listener
+from shoal.queue.jetstream_api import Api
+from shoal.queue.jetstream_asks import SWEEP_EVERY_S, Asks
+from shoal.queue.jetstream_auth import Login
+from shoal.queue.jetstream_depths import Depths
+from shoal.queue.jetstream_held import BEAT_EVERY_S, Holdings
+from shoal.queue.jetstream_link import Link
+from shoal.queue.jetstream_pulls import Pulls
+
+log = logging.getLogger("shoal.queue")
+CONNECT_WITHIN_S = 10.0
+SILENCE_AFTER_LEASE_S = 2.0
+"""A lost node's job comes to another when its lease ends; only if nobody claims it then is it sent again."""
+
+
+class JetStreamQueue:
+    def __init__(self, link: Link, pool: str, limits: Limits, clock: Callable[[], float]) -> None:
+        name = secrets.token_hex(8)
+        self._link, self._pool = link, pool
+        self._api = Api(link, pool, limits)
+        self._asks = Asks(link, self._api, pool, name, limits.lease_s + SILENCE_AFTER_LEASE_S)
+        self._held = Holdings(link, limits, name)
+        self._pulls = Pulls(link, self._api, self._held, limits, name, clock)
+        self._depths = Depths(self._api, self._held)
+        self._listeners: list[Listener] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        link.on_up, link.on_down = self._up, self._down
+
+    @classmethod
+    async def connect(
+        cls,
+        url: str,
+        pool: str = "default",
+        limits: Limits | None = None,
+        login: Login | None = None,
+        *,
+        name: str = "shoal",
+        within_s: float = CONNECT_WITHIN_S,
+        clock: Callable[[], float] = time.time,
+    ) -> "JetStreamQueue":
+        """Join `pool` at the queue server `url` (nats:// or tls://, several members of one cluster by commas).
+
+        `limits.bytes_per_line` bounds all lines of the pool together: the server counts no bytes by line. Raises
+        QueueUnavailable, InvalidInput (a refused login), ResourceExhausted (the server may not keep that much).
+        """
+        link = Link(url, login, name)
+        queue = cls(link, pool, limits or Limits(), clock)
+        try:
+            await link.open(within_s)
+        except BaseException:
+            await link.close()
+            raise
+        loop = asyncio.get_running_loop()
+        queue._tasks = [
+            loop.create_task(_every(BEAT_EVERY_S, queue._held.beat)),
+            loop.create_task(_every(SWEEP_EVERY_S, queue._asks.sweep)),
+        ]
+        return queue
+
+    async def publish(self, job: Job) -> Inbox:
+        return self._asks.publish(job)
+
+    async def pull(self, line: str, *, max_jobs: int, max_bytes: int, wait_s: float) -> list[Delivery]:
+        return list(await self._pulls.pull(line, max_jobs, max_bytes, wait_s))
+
+    async def depths(self) -> dict[str, Depth]:
+        """Raises QueueUnavailable. What other nodes hold is told from what waits in the fullest lines only."""
+        depths, with_batch = await self._depths.read()
+        self._pulls.no_batch_but(with_batch)
+        for line in with_batch:
+            self._pulls.note_batch(line)
+        return depths
+
+    def listen(self, listener: Listener) -> None:
+        if not self._listeners:
+            self._link.subscribe(subjects.hint(self._pool), self._on_hint)
+        self._listeners.append(listener)
+        self._held.listen(listener)
+
+    async def close(self) -> None:
+        """Give back what is held; nothing that is on its way here is left to its lease."""
+        self._asks.close()
+        self._pulls.close()
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self._pulls.withdraw()
+        self._held.give_everything_back()
+        await self._link.close()
+
+    async def _up(self) -> None:
+        await self._api.ensure_stream()
+        self._asks.link_up()
+
+    def _down(self, why: str) -> None:
+        self._asks.link_down()
+        self._pulls.link_down()
+
+    def _on_hint(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
+        job_subject = payload.decode()
+        line = subjects.line_of(job_subject)
+        if subjects.priority_of(job_subject) == "batch":
+            self._pulls.note_batch(line)
+        if self._pulls.has_parked(line):
+            return
+        for listener in self._listeners:
+            listener.work(line)
+
+
+async def _every(seconds: float, act: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            act()
+        except ShoalError as error:
+            log.warning("a periodic step of the queue failed: %s", error)
+        except Exception:
+            log.exception("a periodic step of the queue failed")

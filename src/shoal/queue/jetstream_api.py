@@ -1,0 +1,167 @@
+"""What JetStream is asked to keep: one stream of a pool, one consumer for each line's priority. Requests are JSON.
+
+https://docs.nats.io/reference/reference-protocols/nats_api_reference. Everything here may be asked for again at
+any time, by any gateway and any node: the answer is the same.
+"""
+
+from typing import Any
+
+import msgspec
+
+from shoal.protocol import subjects
+from shoal.protocol.envelope import Priority
+from shoal.protocol.errors import (
+    InternalError,
+    QueueFull,
+    QueueUnavailable,
+    ResourceExhausted,
+    ShoalError,
+    over_limit,
+)
+from shoal.queue import Limits
+from shoal.queue.jetstream_link import Link
+
+GARBAGE_AFTER_S = 3600.0
+"""A job nobody took is thrown away. Deadlines are in the envelopes; this bounds what a lost gateway leaves."""
+IDLE_CONSUMER_S = 60.0
+MOST_PARKED_PULLS = 4096
+STREAM_MISSING, NAME_IN_USE, STORE_FULL = 10059, 10058, 10077
+NO_MEMORY = (10023, 10028, 10047)
+
+
+class ApiError(msgspec.Struct, frozen=True):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class PubAck(msgspec.Struct, frozen=True):
+    """The queue server's word on a job: its place in the stream, or why it was refused."""
+
+    seq: int = 0
+    error: ApiError | None = None
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    error: ApiError | None = None
+
+
+class StreamState(msgspec.Struct, frozen=True):
+    messages: int = 0
+    bytes: int = 0
+    subjects: dict[str, int] = {}
+
+
+class _StreamInfo(msgspec.Struct, frozen=True):
+    state: StreamState = StreamState()
+    error: ApiError | None = None
+
+
+class ConsumerInfo(msgspec.Struct, frozen=True):
+    """`num_ack_pending` jobs are lent out (or were given back and not taken again)."""
+
+    num_ack_pending: int = 0
+    num_pending: int = 0
+    error: ApiError | None = None
+
+
+_pub_ack = msgspec.json.Decoder(PubAck)
+
+
+def read_ack(payload: bytes) -> PubAck:
+    return _pub_ack.decode(payload)
+
+
+class Api:
+    def __init__(self, link: Link, pool: str, limits: Limits) -> None:
+        self._link = link
+        self._pool = pool
+        self._limits = limits
+        self._stream = subjects.stream(pool)
+
+    async def ensure_stream(self) -> None:
+        """Raises QueueUnavailable, or ResourceExhausted where the server may not keep as much as we ask for."""
+        config = self._stream_config()
+        error = await self._ask(f"STREAM.CREATE.{self._stream}", config)
+        if error is not None and error.err_code == NAME_IN_USE:  # with other limits: ours are newer
+            error = await self._ask(f"STREAM.UPDATE.{self._stream}", config)
+        if error is not None and error.err_code in NO_MEMORY:
+            raise ResourceExhausted(
+                f"the queue server may not keep {self._limits.bytes_per_line} bytes in memory "
+                f"({error.description}); --queue-bytes or its max_memory_store changes it"
+            )
+        if error is not None:
+            raise QueueUnavailable(f"the queue server keeps no stream for us: {error.description}")
+
+    async def ensure_consumer(self, line: str, priority: Priority) -> None:
+        """Raises QueueUnavailable, also where the stream is missing."""
+        name = subjects.consumer(priority, line)
+        config = {
+            "name": name, "durable_name": name, "filter_subject": subjects.work(self._pool, priority, line),
+            "ack_policy": "explicit", "ack_wait": _ns(self._limits.lease_s), "max_deliver": -1,
+            "max_ack_pending": -1, "max_waiting": MOST_PARKED_PULLS, "mem_storage": True,
+            "inactive_threshold": _ns(IDLE_CONSUMER_S), "deliver_policy": "all", "replay_policy": "instant",
+        }  # fmt: skip
+        body = {"stream_name": self._stream, "config": config, "action": ""}
+        error = await self._ask(f"CONSUMER.CREATE.{self._stream}.{name}", body)
+        if error is not None and error.err_code == STREAM_MISSING:
+            await self.ensure_stream()
+            error = await self._ask(f"CONSUMER.CREATE.{self._stream}.{name}", body)
+        if error is not None:
+            raise QueueUnavailable(f"the queue server opens no line for {line}: {error.description}")
+
+    async def counts(self) -> StreamState:
+        """How many jobs each subject holds, lent ones included; the subjects of empty lines are absent."""
+        body = msgspec.json.encode({"subjects_filter": subjects.all_work(self._pool)})
+        _, payload = await self._link.request(f"$JS.API.STREAM.INFO.{self._stream}", body)
+        return msgspec.json.decode(payload, type=_StreamInfo).state if payload else StreamState()
+
+    async def lent(self, line: str, priority: Priority) -> int:
+        """Jobs of a line that some node holds. 0 where nobody has pulled lately."""
+        name = subjects.consumer(priority, line)
+        _, payload = await self._link.request(f"$JS.API.CONSUMER.INFO.{self._stream}.{name}")
+        return msgspec.json.decode(payload, type=ConsumerInfo).num_ack_pending if payload else 0
+
+    def delete(self, seq: int) -> None:
+        """Take a job out of its line, lent or not. Not waited for."""
+        body = msgspec.json.encode({"seq": seq, "no_erase": True})
+        self._link.publish(f"$JS.API.STREAM.MSG.DELETE.{self._stream}", body, reply=subjects.ignored())
+
+    def next_subject(self, line: str, priority: Priority) -> str:
+        return f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{subjects.consumer(priority, line)}"
+
+    def refusal(self, error: ApiError, line: str) -> ShoalError:
+        """Why a job was not taken."""
+        limits = self._limits
+        if error.err_code == STORE_FULL and "per subject" in error.description:
+            return over_limit(
+                QueueFull, f"the line of {line}", seen=limits.jobs_per_line + 1, limit=limits.jobs_per_line,
+                setting="--queue-jobs", unit="jobs",
+            )  # fmt: skip
+        if error.err_code == STORE_FULL or error.err_code in NO_MEMORY:
+            return QueueFull(
+                f"the shared queue has no room beside what waits in it ({error.description}); its limit "
+                f"is {limits.bytes_per_line} bytes; --queue-bytes changes it",
+                limit=limits.bytes_per_line, setting="--queue-bytes",
+            )  # fmt: skip
+        if error.code == 503:
+            return QueueUnavailable(f"the queue server cannot keep the request: {error.description}")
+        return InternalError(f"the queue server refused the request: {error.description}")
+
+    def _stream_config(self) -> dict[str, Any]:
+        return {
+            "name": self._stream, "subjects": [subjects.all_work(self._pool)], "retention": "workqueue",
+            "storage": "memory", "num_replicas": 1, "discard": "new", "discard_new_per_subject": True,
+            "max_msgs_per_subject": self._limits.jobs_per_line, "max_msgs": -1,
+            "max_bytes": self._limits.bytes_per_line, "max_age": _ns(GARBAGE_AFTER_S),
+        }  # fmt: skip
+
+    async def _ask(self, subject: str, body: object) -> ApiError | None:
+        _, payload = await self._link.request(f"$JS.API.{subject}", msgspec.json.encode(body))
+        if not payload:
+            raise QueueUnavailable("the queue server keeps no streams: is JetStream on?")
+        return msgspec.json.decode(payload, type=_Answer).error
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * 1e9)
