@@ -3,9 +3,10 @@
 Raw HTTP/1.1 on asyncio, because a full client would take the cores that are being measured. Only the numbers of an
 answer are kept, not its body. Both functions start an event loop of their own and return when the load is over;
 they raise OSError where nothing listens when they begin, and nothing for what goes wrong later: that is counted.
+`watch` tells the processor seconds so far of processes that are watched; it is asked at both ends of the window.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import uvloop
 
@@ -26,6 +27,7 @@ def closed(
     seconds: float,
     warm_up_s: float = 1.0,
     patience_s: float = PATIENCE_S,
+    watch: Callable[[], float] | None = None,
 ) -> Run:
     """`connections` of them, each sending the next of `requests` (in turn, again and again) once it is answered.
 
@@ -33,7 +35,7 @@ def closed(
     """
 
     async def load() -> Run:
-        loop = ClosedLoop(target, requests, Record(requests))
+        loop = ClosedLoop(target, requests, Record(requests, watch))
         return await loop.run(connections, warm_up_s, seconds, patience_s)
 
     return uvloop.run(load())
@@ -50,6 +52,7 @@ def open_loop(
     seed: int = 1,
     even: bool = False,
     patience_s: float = PATIENCE_S,
+    watch: Callable[[], float] | None = None,
 ) -> Run:
     """`rate` requests a second, Poisson or evenly apart, over at most `connections` connections.
 
@@ -58,7 +61,7 @@ def open_loop(
     """
 
     async def load() -> Run:
-        loop = OpenLoop(target, requests, Record(requests), connections)
+        loop = OpenLoop(target, requests, Record(requests, watch), connections)
         return await loop.run(arrivals(rate, seed, even=even), warm_up_s, seconds, patience_s)
 
     return uvloop.run(load())

@@ -1,17 +1,23 @@
 """What a load writes down while it runs, and the run that it becomes."""
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from shoal.lab.connection import Connection
 from shoal.lab.run import UNANSWERED, Answer, Request, Run, quantile
+
+TICK_S = 0.05
 
 
 class Record:
     """Answers as they come. The window that counts is [`since`, `until`] on the clock of time.perf_counter."""
 
-    def __init__(self, requests: Sequence[Request]) -> None:
+    def __init__(self, requests: Sequence[Request], watch: Callable[[], float] | None = None) -> None:
+        """`watch` tells the processor seconds so far of whoever is watched; asked at both ends of the window."""
         self._requests = requests
+        self._watch = watch or (lambda: 0.0)
+        self._marks: list[tuple[float, float]] = []
         self.since = self.until = float("inf")
         self.pending = 0
         """Requests that began in the window and wait for their answer."""
@@ -19,9 +25,26 @@ class Record:
         self.late: list[float] = []
         self._answers: list[Answer] = []
         self._complaint = ""
+        self._stalled_s = 0.0
 
     def open(self, since: float, seconds: float) -> None:
+        """The window, on an event loop that is running."""
         self.since, self.until = since, since + seconds
+        loop, now = asyncio.get_running_loop(), time.perf_counter()
+        for at in (self.since, self.until):
+            loop.call_later(at - now, self._mark)
+        self._tick(self.since)
+
+    def _tick(self, due: float) -> None:
+        """Sees whether the event loop comes around when it should; it does not if the machine stands still."""
+        now = time.perf_counter()
+        self._stalled_s = max(self._stalled_s, now - due)
+        if now < self.until:
+            due = max(now, self.since) + TICK_S
+            asyncio.get_running_loop().call_later(due - now, self._tick, due)
+
+    def _mark(self) -> None:
+        self._marks.append((self._watch(), time.process_time()))
 
     def begin(self, began: float) -> None:
         if self.since <= began <= self.until:
@@ -62,12 +85,18 @@ class Record:
     def finish(self, waiting: Sequence[tuple[int, float]]) -> Run:
         """`waiting` are requests, (place, began), that were still unanswered when patience ended."""
         now = time.perf_counter()
+        if len(self._marks) < 2:  # the load ended with its window
+            self._mark()
+        (cpu, own), (cpu_after, own_after) = self._marks[0], self._marks[-1]
         for place, began in waiting:
             self.fail(place, began, now, UNANSWERED)
         return Run(
             self.until - self.since,
             self._answers,
             late_s=quantile(sorted(self.late), 0.99) if self.late else 0.0,
+            stalled_s=self._stalled_s,
             reopened=self.reopened,
+            cpu_s=cpu_after - cpu,
+            own_cpu_s=own_after - own,
             complaint=self._complaint,
         )

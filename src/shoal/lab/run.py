@@ -73,7 +73,13 @@ class Run(msgspec.Struct, frozen=True, dict=True):
     seconds: float
     answers: list[Answer]
     late_s: float = 0.0
+    stalled_s: float = 0.0
+    """The longest time for which the generator stood still; beyond some 0.1 s its figures are worth little."""
     reopened: int = 0
+    cpu_s: float = 0.0
+    """Processor seconds of the watched processes in the window."""
+    own_cpu_s: float = 0.0
+    """The same of the generator: near `seconds`, it was the limit."""
     complaint: str = ""
     """The first refusal in the server's own words."""
 
