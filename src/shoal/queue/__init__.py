@@ -1,7 +1,8 @@
 """The queue's contract: what the gateway puts in, what a node pulls out, and how answers come back.
 
-Work waits in lines, one per base model. `inprocess` fills this contract on one machine; JetStream will in a
-cluster. Both pass tests/contract/test_queue.py.
+Work waits in lines, one per base model. `inprocess` fills this contract on one machine, `jetstream` in a cluster.
+Both pass tests/contract/test_queue.py. Across machines a word takes its way: an ack, a job given back or a
+cancellation has its effect a moment later.
 """
 
 from typing import Protocol
@@ -12,7 +13,10 @@ from shoal.protocol.envelope import Chunk, Job
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What one line may hold before it refuses, and how long a pulled job is lent for."""
+    """What one line may hold before it refuses, and how long a pulled job is lent for.
+
+    The shared queue counts jobs by line and priority, lent ones included, and bytes for all lines of a pool together.
+    """
 
     jobs_per_line: int = 10_000
     bytes_per_line: int = 512 * 1024 * 1024
@@ -22,7 +26,10 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Depth(msgspec.Struct, frozen=True):
-    """Jobs waiting (not lent), their bytes, and when the oldest was published (unix seconds)."""
+    """Jobs waiting (not lent), their bytes, and when the oldest was published (unix seconds).
+
+    The shared queue knows the mean size of all jobs only, and when a line was first seen to hold some.
+    """
 
     jobs: int
     size_bytes: int
@@ -55,7 +62,11 @@ class Inbox(Protocol):
     """Where the answer to one published job arrives, in order, each chunk once."""
 
     async def next(self) -> Chunk:
-        """The next chunk; a second answer to the same job is dropped, not queued."""
+        """The next chunk; a second answer to the same job is dropped, not queued.
+
+        Raises a ShoalError where no more will come: QueueFull for a job that was refused after all,
+        QueueUnavailable for one that was lost, ResourceExhausted for an answer that broke off.
+        """
         ...
 
     def close(self) -> None:
@@ -64,7 +75,9 @@ class Inbox(Protocol):
 
 
 class Listener(Protocol):
-    """What a node hears without asking. Hints may be lost; `depths` is the truth."""
+    """What a node hears without asking. Hints may be lost, and there is none for a line that a pull is parked on;
+    `depths` is the truth.
+    """
 
     def work(self, line: str) -> None:
         """A job came to `line`."""
@@ -77,7 +90,10 @@ class Listener(Protocol):
 
 class Queue(Protocol):
     async def publish(self, job: Job) -> Inbox:
-        """Accept a job. Raises QueueFull (limit, size and setting named); once it returns, nothing is lost."""
+        """Accept a job. Raises QueueFull (limit, size and setting named), PayloadTooLarge, QueueUnavailable.
+
+        It may return before the queue has decided: what it then refuses is raised by the inbox's first `next`.
+        """
         ...
 
     async def pull(self, line: str, *, max_jobs: int, max_bytes: int, wait_s: float) -> list[Delivery]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from shoal.protocol.envelope import Chunk, Job
 from shoal.protocol.errors import QueueFull, ShuttingDown, over_limit
 from shoal.queue import Delivery, Depth, Limits, Listener
+from shoal.queue.answers import Answer
 
 log = logging.getLogger("shoal.queue")
 
@@ -131,7 +132,7 @@ class InProcessQueue:
     def _deliver(self, chunk: Chunk, token: int) -> None:
         inbox = self._inboxes.get(chunk.job)
         if inbox is not None:
-            inbox.put(chunk, token)
+            inbox.answer.put(chunk, token)
 
     def _forget(self, job_id: str, *, cancelled: bool) -> None:
         if self._inboxes.pop(job_id, None) is None or not cancelled:
@@ -244,28 +245,10 @@ class _Inbox:
     def __init__(self, queue: InProcessQueue, job_id: str) -> None:
         self._queue = queue
         self._job = job_id
-        self._chunks: deque[Chunk] = deque()
-        self._awaited: asyncio.Future[None] | None = None
-        self._next_seq = 0
-        self._answerer = 0
-        self._complete = False
-
-    def put(self, chunk: Chunk, token: int) -> None:
-        """Only the lease that sent chunk 0 is listened to: two answers are never spliced."""
-        if self._complete or chunk.seq != self._next_seq or (chunk.seq and token != self._answerer):
-            return
-        self._answerer = token
-        self._next_seq += 1
-        self._complete = chunk.last
-        self._chunks.append(chunk)
-        if self._awaited is not None and not self._awaited.done():
-            self._awaited.set_result(None)
+        self.answer = Answer()
 
     async def next(self) -> Chunk:
-        while not self._chunks:
-            self._awaited = asyncio.get_running_loop().create_future()
-            await self._awaited
-        return self._chunks.popleft()
+        return await self.answer.next()
 
     def close(self) -> None:
-        self._queue._forget(self._job, cancelled=not self._complete)
+        self._queue._forget(self._job, cancelled=not self.answer.complete)

@@ -103,6 +103,7 @@ class Pulls:
         line = self._lines.setdefault(name, _Line(name))
         if line.batch_at is None:
             line.batch_at = self._clock()
+        if "batch" not in line.requests:
             line.wake()
 
     def no_batch_but(self, names: set[str]) -> None:
@@ -154,8 +155,9 @@ class Pulls:
         """Returns once something arrived, or every request has ended, or something changed."""
         if line.batch_at is None:
             await self._request(line, "interactive", max_jobs, max_bytes, wait_s)
-            if wait_s or not line.requests["interactive"].is_parked:  # one that is parked found nothing
-                await self._wait(line, wait_s)
+            standing = line.requests.get("interactive")
+            if line.batch_at is None and (wait_s or (standing and not standing.is_parked)):
+                await self._wait(line, wait_s)  # one that is parked has found nothing
             return
         first, second = self._order(line)
         for priority in (first, second):
