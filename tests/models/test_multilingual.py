@@ -81,6 +81,6 @@ def test_retrieval_through_the_server_is_as_good_as_the_reference(home, added, r
     pairs = dict(zip(SIDES, read_pairs(home, language), strict=True))
     expected = [reference.encode(texts, prompt_name=side) for side, texts in pairs.items()]
     with shoal.Client(added.url) as client:
-        served = [client.encode(MODEL, texts, prompt=side) for side, texts in pairs.items()]
+        served = [client.encode(MODEL, texts, prompt_name=side) for side, texts in pairs.items()]
     assert abs(ndcg_at_10(*expected) - RETRIEVES[language]) <= 0.005
     assert abs(ndcg_at_10(*served) - ndcg_at_10(*expected)) <= 0.005

@@ -112,10 +112,21 @@ def test_no_texts_give_no_rows_and_no_request(client: Any, wire: Wire) -> None:
     assert wire.paths == []
 
 
+def test_a_kind_that_there_is_not_is_refused_before_anything_is_sent(client: Any, wire: Wire) -> None:
+    with pytest.raises(InvalidInput, match="it is one of dense, sparse, multivector"):
+        client.encode("m", ["a"], kinds=["sparse"])
+    assert wire.paths == []
+
+
+def test_without_a_kind_the_model_chooses_and_dense_rows_are_stacked(client: Any, wire: Wire) -> None:
+    assert client.encode("m", ["a", "bb"], kinds=None).shape == (2, 3)
+    assert "output_types" not in wire.bodies[0]["params"]
+
+
 def test_what_was_asked_for_is_on_the_wire_and_nothing_else(client: Any, wire: Wire) -> None:
     client.encode("org/name:int8", "t")
     client.encode(
-        "m", [{"text": "t", "id": "7"}], is_query=False, prompt="p", instruction="i", dimensions=2,
+        "m", [{"text": "t", "id": "7"}], is_query=False, prompt_name="p", instruction="i", dimensions=2,
         dtype="int8", normalize=False, truncate="start",
     )  # fmt: skip
     client.score("m", "q", ["d"], raw=True, instruction="i", truncate="error")

@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from wire_server import Wire, refused, serving, vector
+from wire_server import Wire, packed, refused, serving, vector
 
 from shoal.cli import main
+from shoal.dialects.arrays import wire_array
 
 
 class Run:
@@ -57,6 +58,54 @@ def test_json_lines_give_each_text_its_vector_or_its_error(wire: Wire, capsys: p
     assert second["error"]["code"] == "EMPTY_INPUT"
     assert run.code == 1
     assert "1 of 2 texts" in run.err
+
+
+def packed_item(**kinds: np.ndarray) -> tuple[int, dict[str, str], bytes]:
+    """An answer with one input's vector, of another kind than dense."""
+    if "indices" in kinds:
+        item = {"sparse": {name: wire_array(array) for name, array in kinds.items()}}
+    else:
+        item = {"multivector": {"values": wire_array(kinds["rows"])}}
+    return packed({"items": [item]})
+
+
+def test_a_model_that_gives_no_dense_vectors_shows_what_it_gives(
+    wire: Wire, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sparse = {"indices": np.array([7, 11], "<i4"), "values": np.array([0.5, 2.0], "<f4")}
+    wire.script = [packed_item(**sparse), packed_item(**sparse), packed_item(rows=np.ones((2, 3), "<f4"))]
+    assert Run(capsys, "encode", "m", "one").out.splitlines()[1].split() == [
+        "2", "entries", "11:2.000", "7:0.500", "…", "one",
+    ]  # fmt: skip
+    assert "output_types" not in wire.bodies[0]["params"]
+    line = msgspec.json.decode(Run(capsys, "encode", "m", "one", "--json").out)
+    assert line == {"text": "one", "indices": [7, 11], "values": [0.5, 2.0]}
+    heading, row = Run(capsys, "encode", "m", "one", "--kind", "multivector").out.splitlines()
+    assert "3 dims a token" in heading
+    assert row.split()[:2] == ["2", "tokens"]
+    assert wire.bodies[2]["params"]["output_types"] == ["multivector"]
+
+
+def test_a_numpy_file_is_for_dense_vectors(wire: Wire, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    wire.script = [packed_item(rows=np.ones((2, 3), "<f4"))]
+    run = Run(capsys, "encode", "m", "one", "--npy", str(tmp_path / "out.npy"))
+    assert run.code == 1
+    assert "dense vectors only" in run.err
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_a_prompt_and_a_label_can_be_named(wire: Wire, capsys: pytest.CaptureFixture[str]) -> None:
+    Run(capsys, "encode", "m", "one", "--prompt", "query")
+    Run(capsys, "score", "m", "q", "one", "--label", "entailment", "--prompt", "query")
+    assert wire.bodies[0]["params"]["options"] == {"prompt_name": "query"}
+    assert wire.bodies[1]["options"] == {"label": "entailment", "prompt_name": "query"}
+
+
+def test_a_file_that_is_not_there_is_named_without_a_number(
+    wire: Wire, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = Run(capsys, "encode", "m", "--file", str(tmp_path / "no.txt"))
+    assert run.err.startswith(f"error: {tmp_path / 'no.txt'} cannot be read: No such file")
 
 
 def test_a_file_is_read_a_text_a_line_and_goes_behind_interactive_work(

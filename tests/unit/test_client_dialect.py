@@ -49,7 +49,7 @@ def asked(call: Call[Any], task: str) -> tuple[Any, Any]:
 def test_every_option_of_encode_reaches_the_task() -> None:
     request, _ = asked(
         encode(
-            TERMS, "m", ["a", {"text": "b", "id": "7"}], is_query=True, prompt="p", instruction="i",
+            TERMS, "m", ["a", {"text": "b", "id": "7"}], is_query=True, prompt_name="p", instruction="i",
             dimensions=2, dtype="int8", normalize=False, truncate="error",
         ),
         "encode",
@@ -67,9 +67,10 @@ def test_without_options_the_task_gets_its_defaults() -> None:
 
 
 def test_every_option_of_score_reaches_the_task() -> None:
-    request, _ = asked(score(TERMS, "m", "q", ["a"], raw=True, instruction="i", truncate="start"), "score")
-    expected = ScoreRequest(query="q", documents=[Document("a", "0")], raw=True, instruction="i", truncate="start")
-    assert request == expected
+    options = {"raw": True, "instruction": "i", "prompt_name": "p", "label": "l", "truncate": "start"}
+    request, _ = asked(score(TERMS, "m", "q", ["a"], **options), "score")
+    options["prompt"] = options.pop("prompt_name")
+    assert request == ScoreRequest(query="q", documents=[Document("a", "0")], **options)
 
 
 def test_vectors_come_back_as_they_were_and_faults_in_their_places() -> None:

@@ -47,7 +47,10 @@ def shortened(text: str, width: int) -> str:
 
 def _lines(file: str) -> list[str]:
     # utf-8-sig: a mark at the beginning, as some editors leave it, is no part of the first text.
-    content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as e:
+        raise InvalidInput(f"{file} cannot be read: {e.strerror}") from e
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as e:

@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 def command(app: typer.Typer) -> None:
     @app.command()
     def score(
-        model: Annotated[str, typer.Argument(help="Name of the model.")],
-        query: Annotated[str, typer.Argument(help="What the documents should answer.")],
+        model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")],
+        query: Annotated[str, typer.Argument(metavar="QUERY", help="What the documents should answer.")],
         documents: Annotated[list[str] | None, typer.Argument(metavar="DOC", help="Documents to rank.")] = None,
         file: Annotated[str | None, typer.Option(help="A document a line; - reads stdin.")] = None,
         url: Url = DEFAULT_URL,
         api_key: Key = None,
         top_n: Annotated[int | None, typer.Option(min=1, help="Only so many of the best.")] = None,
+        label: Annotated[
+            str | None, typer.Option(help="Which output of a model with several labels is the score.")
+        ] = None,
+        prompt: Annotated[str | None, typer.Option(help="Apply the model's prompt of this name.")] = None,
         raw: Annotated[bool, typer.Option("--raw", help="Logits as they leave the model.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each.")] = False,
     ) -> None:
@@ -32,7 +36,7 @@ def command(app: typer.Typer) -> None:
         show = _print_json if as_json else _print_table
         with connect(url, api_key, is_bulk=file is not None) as client:
             try:
-                show(client.score(model, query, given, top_n=top_n, raw=raw))
+                show(client.score(model, query, given, top_n=top_n, raw=raw, label=label, prompt_name=prompt))
             except ItemsFailed as e:
                 show(e.results[:top_n])
                 for index in e.indices:

@@ -12,5 +12,15 @@ from shoal.client.asynchronous import AsyncClient
 from shoal.client.errors import BadAnswer, ItemsFailed, ServerUnreachable
 from shoal.client.scoring import Ranked
 from shoal.client.sync import Client
+from shoal.protocol.errors import ShoalError
 
-__all__ = ["AsyncClient", "BadAnswer", "Client", "ItemsFailed", "Ranked", "ServerUnreachable", "Sparse"]
+__all__ = [
+    "AsyncClient",
+    "BadAnswer",
+    "Client",
+    "ItemsFailed",
+    "Ranked",
+    "ServerUnreachable",
+    "ShoalError",
+    "Sparse",
+]

@@ -77,8 +77,11 @@ _scored = msgspec.msgpack.Decoder(Scored)
 _object = msgspec.json.Decoder(dict[str, Any])
 
 
-def vectors(body: bytes, inputs: range, kind: Kind = "dense") -> list[Encoding | ShoalError]:
-    """One vector of `kind`, or error, per input, in order. Raises BadAnswer for anything else."""
+def vectors(body: bytes, inputs: range, kind: Kind | None = "dense") -> list[Encoding | ShoalError]:
+    """One vector of `kind` (None: of the kind that is there), or error, per input, in order.
+
+    Raises BadAnswer for anything else.
+    """
     items = _decode(_encoded, body).items
     if len(items) != len(inputs):
         raise BadAnswer(f"the server answered {len(items)} vectors for {len(inputs)} inputs")
@@ -123,9 +126,11 @@ def array(packed: Mapping[Any, Any]) -> Array:
         raise BadAnswer(f"the server sent an array that cannot be read: {e!r}") from e
 
 
-def _vector(item: EncodedItem, kind: Kind) -> Encoding | ShoalError:
+def _vector(item: EncodedItem, kind: Kind | None) -> Encoding | ShoalError:
     if item.error is not None:
         return item.error.exception()
+    if kind is None:
+        kind = "sparse" if item.sparse else "multivector" if item.multivector else "dense"
     if kind == "sparse":
         if item.sparse is not None:
             return _sparse(item.sparse)

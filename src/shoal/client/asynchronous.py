@@ -61,7 +61,7 @@ class AsyncClient:
         model: str,
         texts: Texts,
         *,
-        kinds: Literal["sparse", "multivector"],
+        kinds: Literal["sparse", "multivector"] | None,
         errors: Literal["raise", "return"] = "raise",
         **options: Unpack[EncodeOptions],
     ) -> Any: ...

@@ -1,7 +1,7 @@
 """encode: texts cut into requests, and the vectors of their answers joined: dense ones into one array."""
 
 import functools
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 
@@ -23,7 +23,7 @@ Rows = list[Encoding | ShoalError]
 class EncodeOptions(TypedDict, total=False):
     is_query: bool | None
     """Apply the model's prompt for queries or, if false, for passages. None: its default prompt, if any."""
-    prompt: str | None
+    prompt_name: str | None
     """Apply one of the model's prompts by its name."""
     instruction: str | None
     """Put this before each text, instead of a prompt."""
@@ -42,9 +42,9 @@ def encode(
     texts: Texts,
     *,
     errors: Literal["raise", "return"] = "raise",
-    kinds: Kind = "dense",
+    kinds: Kind | None = "dense",
     is_query: bool | None = None,
-    prompt: str | None = None,
+    prompt_name: str | None = None,
     instruction: str | None = None,
     dimensions: int | None = None,
     dtype: Dtype = "float32",
@@ -54,18 +54,20 @@ def encode(
     """One row per text; see `Client.encode`. Raises InvalidInput for what cannot be sent."""
     if errors not in ("raise", "return"):
         raise InvalidInput(f'errors is {errors!r}; it is "raise" or "return"')
+    if kinds is not None and kinds not in get_args(Kind):
+        raise InvalidInput(f"kinds is {kinds!r}; it is one of {', '.join(get_args(Kind))}")
     read = functools.partial(answers.vectors, kind=kinds)
     is_single, inputs = listed(texts)
     items = [encoded(text, f"texts[{index}]") for index, text in enumerate(inputs)]
     options = {
         "is_query": is_query,
-        "prompt_name": prompt,
+        "prompt_name": prompt_name,
         "dimensions": dimensions,
         "normalize": normalize,
         "truncate": None if truncate == "end" else truncate,
     }
     params = {
-        "output_types": [kinds],
+        "output_types": kinds and [kinds],
         "output_dtype": dtype,
         "instruction": instruction,
         "options": {key: value for key, value in options.items() if value is not None},
@@ -84,7 +86,8 @@ def encode(
         if is_single:
             return _single(rows[0])
         encodings = _good(rows)
-        if kinds != "dense":
+        is_dense = kinds == "dense" or (kinds is None and all(_is_dense(each) for each in encodings))
+        if not is_dense:
             return [_own(each) for each in encodings]
         return _stacked(encodings) if encodings else _nothing(dtype, dimensions)
 
@@ -94,6 +97,10 @@ def encode(
 def _own(row: Encoding) -> Encoding:
     """Arrays of its own, that do not keep a whole answer's bytes alive."""
     return Sparse(row.indices.copy(), row.values.copy()) if isinstance(row, Sparse) else row.copy()
+
+
+def _is_dense(row: Encoding) -> bool:
+    return not isinstance(row, Sparse) and row.ndim == 1
 
 
 def _single(row: Encoding | ShoalError) -> Encoding:

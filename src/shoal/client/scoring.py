@@ -20,6 +20,9 @@ class ScoreOptions(TypedDict, total=False):
     raw: bool
     """Logits as they leave the model, before any activation."""
     instruction: str | None
+    """Put this before the query, instead of a prompt."""
+    prompt_name: str | None
+    """Apply one of the model's prompts by its name."""
     label: str | None
     """Which output is the score, of a model with several."""
     truncate: Truncate
@@ -44,6 +47,7 @@ def score(
     top_n: int | None = None,
     raw: bool = False,
     instruction: str | None = None,
+    prompt_name: str | None = None,
     label: str | None = None,
     truncate: Truncate = "end",
 ) -> Call[list[Ranked]]:
@@ -54,7 +58,12 @@ def score(
     asked = encoded(query, "query")
     # The answer names documents by id alone, so ours are their places; the caller's own never travel.
     items = [encoded(document, f"documents[{index}]", id=str(index)) for index, document in enumerate(inputs)]
-    options = {"raw": raw or None, "label": label, "truncate": None if truncate == "end" else truncate}
+    options = {
+        "raw": raw or None,
+        "label": label,
+        "prompt_name": prompt_name,
+        "truncate": None if truncate == "end" else truncate,
+    }
     fields = {
         "query": asked,
         "instruction": instruction or None,

@@ -66,7 +66,7 @@ class Client:
         model: str,
         texts: Texts,
         *,
-        kinds: Literal["sparse", "multivector"],
+        kinds: Literal["sparse", "multivector"] | None,
         errors: Literal["raise", "return"] = "raise",
         **options: Unpack[EncodeOptions],
     ) -> Any: ...
@@ -74,9 +74,9 @@ class Client:
         """Vectors [n, dims] of many texts, or [dims] of a single string or mapping; no texts give no rows.
 
         `kinds="sparse"` gives a pair of arrays (indices, values) for each text, `kinds="multivector"` an array
-        [tokens, dims], both in a list where there are many texts.
+        [tokens, dims], both in a list where there are many texts; `kinds=None` what the model gives first.
 
-        Options are those of `EncodeOptions`: is_query, prompt, instruction, dimensions, dtype, normalize,
+        Options are those of `EncodeOptions`: is_query, prompt_name, instruction, dimensions, dtype, normalize,
         truncate. If some of many texts fail, ItemsFailed is raised, which holds the vectors of the others;
         `errors="return"` gives a list instead, with the vector or the exception of each text in its place.
         """
@@ -87,8 +87,9 @@ class Client:
 
         For late interaction, query and documents may be vectors [tokens, dims] made by `encode`.
 
-        Options are those of `ScoreOptions`: top_n, raw, instruction, truncate. Raises ItemsFailed if some
-        documents could not be scored, with the ranking of the others.
+        Options are those of `ScoreOptions`: top_n, raw, label (which output of a model with several is the
+        score), instruction, prompt_name, truncate. Raises ItemsFailed if some documents could not be scored,
+        with the ranking of the others.
         """
         return self._run(score(self._terms, model, query, documents, **options))
 
