@@ -16,7 +16,7 @@ from shoal.lab.report import Level, Report
 
 BUSY = 0.9  # of one core: from here on the generator may be the limit
 STALLED_MS = 300
-LATE = 0.2  # of the median latency
+LATE = 0.25  # of the 99th percentile
 
 
 class Progress(Watcher):
@@ -38,7 +38,7 @@ class Progress(Watcher):
             self._live.stop()
 
     def probing(self, what: str, tokens: str) -> None:
-        self._console.print(f"{what}; tokens by {tokens}", highlight=False)
+        self._console.print(f"A request holds {what}; tokens counted by {tokens}", highlight=False)
         self._say("waiting for the first answer, which may have to load the model")
 
     def loading(self, load: float, round: int) -> None:
@@ -119,7 +119,7 @@ def _warnings(level: Level) -> list[str]:
         found.append(f"failed: {kinds}" + (f"; the server says: {level.complaint}" if level.complaint else ""))
     if level.generator_share > BUSY:
         found.append("the generator itself had a core to its limit; the server may do more than this")
-    if level.p50_ms and level.late_ms > LATE * level.p50_ms and level.late_ms > 1:
+    if level.late_ms > max(1, LATE * level.p99_ms):
         found.append(f"requests left up to {level.late_ms:.1f} ms late, which latencies hold")
     if level.stalled_ms > STALLED_MS:
         found.append(f"this machine stood still for {level.stalled_ms / 1e3:.1f} s; measure again")

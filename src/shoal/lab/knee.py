@@ -1,12 +1,12 @@
 """Where more load stops being worth it: the knee of a curve of measured points. Pure.
 
-**Over connections** (closed loop) the knee is the first load after which more is not worth while: a load r times as
-heavy has no more than r^GROWTH times its throughput (doubled, a ninth more; differences up to NOISE are none), for
-every heavier load measured, the heaviest at least SPAN times as heavy; and at one of them the median latency has
-climbed to CLIMB times its own, or the share of failed requests by FAILED.
+**Over connections** (closed loop) the knee is the first load after which more is not worth while: a load r times
+as heavy has no more than r^GROWTH times its throughput (doubled, a ninth more; differences up to NOISE are none),
+for every heavier load measured, the heaviest at least SPAN times as heavy; and at one of them the median latency
+has climbed to CLIMB times its own, or the share of failed requests by FAILED.
 
-**Over rates** (open loop) it is the last load that is served before one that is not: of which less than SERVED of
-what was offered came back good, or whose failures have grown by FAILED, while the median latency climbed as above.
+**Over rates** (open loop) it is the last load that is served: at least SERVED of what was offered came back good,
+and no more than FAILED failed. At the next, the median latency or failures have climbed as above.
 
 **With a latency target** it is the last load before the 99th percentile exceeds the target, or more than FAILED of
 the requests fail; a single load that misses it between two that do not is taken for noise.
@@ -14,7 +14,7 @@ the requests fail; a single load that misses it between two that do not is taken
 Where the curve has not come so far, there is no knee, and the reason is said.
 """
 
-import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -72,19 +72,22 @@ def _connections(curve: Sequence[Point]) -> Knee:
 
 def _rates(curve: Sequence[Point]) -> Knee:
     def is_served(point: Point) -> bool:
-        return point.per_second >= SERVED * (point.offered or point.load)
+        return point.per_second >= SERVED * (point.offered or point.load) and point.failed <= FAILED
 
-    for place, (point, heavier) in enumerate(itertools.pairwise(curve)):
-        is_refused = heavier.failed > point.failed + FAILED
-        if is_served(point) and (is_refused or not is_served(heavier)) and _strains(point, heavier):
-            return Knee(place, "the next rate is no longer served in full")
-    if not is_served(curve[0]):
+    served = [place for place, point in enumerate(curve) if is_served(point)]
+    if not served:
         return Knee(None, "no knee reached: even the lightest rate is more than can be served")
-    return Knee(None, "no knee reached: the heaviest rate is still served")
+    place = served[-1]
+    if place == len(curve) - 1:
+        return Knee(None, "no knee reached: the heaviest rate is still served")
+    if not _strains(curve[place], curve[place + 1]):
+        return Knee(None, "no knee reached: less comes back than is offered, but no later")
+    return Knee(place, "the next rate is no longer served in full")
 
 
 def _gains(light: Point, heavy: Point) -> bool:
-    return heavy.per_second > max(NOISE, (heavy.load / light.load) ** GROWTH) * light.per_second
+    worth = max(NOISE, math.pow(heavy.load / light.load, GROWTH))
+    return heavy.per_second > worth * light.per_second
 
 
 def _strains(light: Point, heavy: Point) -> bool:

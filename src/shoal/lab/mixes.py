@@ -85,9 +85,9 @@ def lognormal(rng: random.Random) -> int:
 
 
 LENGTHS: dict[str, tuple[Lengths, int, str]] = {
-    "short": (short, 1, "texts of 8 to 16 tokens"),
-    "lognormal": (lognormal, 1, f"texts of lognormal length, median {MEDIAN} tokens, at most {LONGEST}"),
-    "batch": (short, BATCH, "texts of 8 to 16 tokens"),
+    "short": (short, 1, "of 8 to 16 tokens"),
+    "lognormal": (lognormal, 1, f"of lognormal length, median {MEDIAN} tokens, at most {LONGEST}"),
+    "batch": (short, BATCH, "of 8 to 16 tokens"),
 }
 
 
@@ -109,7 +109,8 @@ def mix(name: str, seed: int = 1, *, shape: Shape = "texts", per_request: int = 
     rng = random.Random(seed)  # noqa: S311 - texts, no secret
     asked = [_asked(rng, lengths, size, shape) for _ in range(max(256, REQUESTS // size))]
     before = {"texts": "", "pairs": "a query and ", "chat": "one turn of "}[shape]
-    return Mix(name, f"{before}{size} {words}, {len(asked)} different requests", tuple(asked), seed)
+    counted = f"{size} texts" if size > 1 else "one text"
+    return Mix(name, f"{before}{counted} {words}; {len(asked)} different requests", tuple(asked), seed)
 
 
 def read_lines(path: Path) -> Mix:

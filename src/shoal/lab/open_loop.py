@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+from shoal.lab.alarm import Alarm
 from shoal.lab.connection import Connection, connect
 from shoal.lab.record import Record
 from shoal.lab.run import Request, Run, Target
@@ -44,6 +45,7 @@ class OpenLoop:
 
     async def run(self, due: Iterator[float], warm_up_s: float, seconds: float, patience_s: float) -> Run:
         """`due` counts from the beginning. Raises OSError where nothing listens by then."""
+        self._alarm = Alarm()
         try:
             first = [connect(self._target, self) for _ in range(min(OPENED_BEFORE, self._bound))]
             self._idle = await asyncio.gather(*first)
@@ -53,6 +55,7 @@ class OpenLoop:
             await self._send(due, began, self._record.until + patience_s)
         finally:
             self._is_over = True
+            self._alarm.close()
             for task in self._opening:
                 task.cancel()
             for connection in self._connections:
@@ -67,8 +70,8 @@ class OpenLoop:
             now = time.perf_counter()
             if at <= now and not self._sent % SENT_AT_ONCE:
                 await asyncio.sleep(0)
-            while at > now:
-                await asyncio.sleep(at - now)
+            if at > now:
+                await self._alarm.until(at)
                 now = time.perf_counter()
             if now > patient_until or (at > self._record.until and not self._record.pending):
                 return

@@ -62,6 +62,8 @@ def _scale(report: Report) -> Any:
 
 
 def _latency(axes: Any, report: Report) -> None:
+    from matplotlib.ticker import LogLocator
+
     loads = [level.load for level in report.levels]
     series = [("p50_ms", "p50", "-", BLUE), ("p95_ms", "p95", "--", ORANGE), ("p99_ms", "p99", "-", RED)]
     if any(level.first_p50_ms for level in report.levels):
@@ -73,6 +75,7 @@ def _latency(axes: Any, report: Report) -> None:
         axes.axhline(report.asked.target_ms, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.set_yscale("log")
     axes.set_ylabel("latency, ms")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.legend(loc="upper left", frameon=False)
 

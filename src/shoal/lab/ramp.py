@@ -34,7 +34,7 @@ class Loads(msgspec.Struct, frozen=True):
             load = self.start * GROWTH[self.kind] ** step
             if load > end:
                 return
-            yield round(load) if self.kind == "connections" else load
+            yield round(load) if self.kind == "connections" else float(f"{load:.3g}")
 
 
 def parse_loads(text: str, kind: Kind) -> Loads:

@@ -60,7 +60,9 @@ def by_words(ratio: float) -> Counter:
     def pair(query: str, document: str) -> int:
         return text(query) + text(document) - MARKERS // 2
 
-    return Counter(text, pair, f"words times {ratio:g}, and {MARKERS} markers: no tokenizer of the model is here")
+    return Counter(
+        text, pair, f"words ({ratio:g} a word, and {MARKERS} a text), for want of the model's tokenizer"
+    )
 
 
 def by_tokenizer(path: Path, limit: int = 0) -> Counter:
