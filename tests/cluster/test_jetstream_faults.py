@@ -1,4 +1,4 @@
-"""The shared queue when its server, a node or a gateway goes away: each job is answered once, or refused in time."""
+"""The shared queue when its server, a node or a gateway goes away: jobs are answered once, or refused in time."""
 
 import asyncio
 import contextlib

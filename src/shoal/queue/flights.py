@@ -59,12 +59,12 @@ def after_reconnect(flight: Flight, started: bool, budget: Budget) -> Verdict:
 
 
 def after_silence(flight: Flight, started: bool, budget: Budget, now: float, patience_s: float) -> Verdict:
-    """1. Being answered, or in nobody's hands: its line holds it. 2. Its holder was heard. 3. By the budget."""
-    if started or flight.claimed_at is None:  # 1
+    """1. In nobody's hands: its line holds it. 2. Its holder was heard. 3. Half an answer. 4. By the budget."""
+    if flight.claimed_at is None:  # 1
         return Verdict.WAIT
     if now - flight.claimed_at < patience_s:  # 2
         return Verdict.WAIT
-    return _again(flight, budget)  # 3
+    return Verdict.REFUSE if started else _again(flight, budget)  # 3, 4
 
 
 def after_no_stream(flight: Flight) -> Verdict:
