@@ -289,3 +289,44 @@ def test_a_token_that_is_not_valid_is_told_so(machine: Machine, stand_in: HubSta
     stand_in.bad_tokens.add("hf_expired")
     code, _, err = machine.run("add", "acme/finder", HF_TOKEN="hf_expired")
     assert (code, "does not take the access token that is set (HF_TOKEN)" in err) == (1, True), err
+
+
+@pytest.mark.parametrize("commit", ["../../../precious/x", "", None, "main"])
+def test_a_hub_that_names_a_folder_instead_of_a_commit_is_refused(
+    machine: Machine, stand_in: HubStandIn, folder: Path, tmp_path: Path, commit: str | None
+) -> None:
+    (tmp_path / "precious").mkdir()
+    stand_in.publish("acme/finder", folder)
+    stand_in.told = {"sha": commit}
+    code, _, err = machine.run("add", "acme/finder")
+    assert (code, "with no commit" in err) == (1, True), err
+    assert list((tmp_path / "precious").iterdir()) == []
+    assert not (machine.store_home / "downloads").exists()
+
+
+def test_no_more_of_a_file_is_taken_than_the_hub_listed(
+    machine: Machine, stand_in: HubStandIn, folder: Path
+) -> None:
+    stand_in.publish("acme/finder", folder)
+    stand_in.endless.add("model.safetensors")
+    code, _, err = machine.run("add", "acme/finder")
+    assert (code, "and more came" in err) == (1, True), err
+    assert not list((machine.store_home / "downloads").rglob("model.safetensors*"))
+
+
+def test_of_a_file_whose_size_is_not_listed_the_budget_counts_what_comes(
+    machine: Machine, stand_in: HubStandIn, folder: Path
+) -> None:
+    repo = stand_in.publish("acme/finder", folder)
+    stand_in.told = {"siblings": [{"rfilename": name} for name in repo.files]}
+    assert machine.run("add", "acme/finder")[0] == 0
+    code, _, err = machine.run("add", "acme/finder", "--name", "acme/second", "--disk", "27MB")
+    assert (code, "over the budget" in err) == (1, True), err
+
+
+def test_the_hub_is_asked_for_the_model_and_nothing_else(
+    machine: Machine, stand_in: HubStandIn, folder: Path
+) -> None:
+    stand_in.publish("acme/finder", folder)
+    assert machine.run("add", "acme/finder")[0] == 0
+    assert {path for _, path, _ in stand_in.asked if "acme/finder" not in path} == set()

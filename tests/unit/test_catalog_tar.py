@@ -126,3 +126,17 @@ def test_a_name_that_says_archive_and_holds_something_else_is_refused(store: Sto
     (tmp_path / "m.tar").write_text("<html>not found</html>" * 100)
     with pytest.raises(InvalidInput, match="broken, or no archive"):
         store.add(tmp_path / "m.tar")
+
+
+def test_an_archive_that_holds_a_name_twice_is_refused(store: Store, folder: Path, tmp_path: Path) -> None:
+    entry = entry_of("m/config.json")
+    entry.size = 2
+    with pytest.raises(InvalidInput, match="config.json' twice"):
+        store.add(with_entry(tmp_path / "m.tar", folder, entry, b"{}"))
+
+
+def test_what_is_refused_leaves_nothing_in_the_store(store: Store, folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(InvalidInput):
+        store.add(folder)
+    assert [path.name for path in store.home.rglob("*") if path.is_file()] == ["lock"]

@@ -1,11 +1,12 @@
-"""Which files of a model's folder are taken into the store, and under which names. Pure: names in, names out.
+"""Which files of a model's folder are taken into the store, and under which names. Pure: names and sizes in, names
+out.
 
 Weights are `model.safetensors`, its shards with their index, or `model.onnx` there, whatever they were called.
 Pickles and code are never taken, and a folder that has nothing else is refused with what to do about it.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from shoal.protocol.errors import InvalidInput
@@ -20,14 +21,18 @@ _MODULE = re.compile(r"(?:\d+|(?:query|document)_\d+)_\w+")
 _ROUTED = re.compile(r"document_0_\w*Transformer")
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 _INDEX = "model.safetensors.index.json"
+_MOST_TEXT_BYTES = 100_000_000
+"""The longest tokenizer.json that anyone published has a third of this."""
+_MOST_NAME_BYTES = 200
 
 
-def choose_files(names: Iterable[str]) -> dict[str, str]:
-    """What the store calls a file → what the folder calls it. Names are posix paths below the folder.
+def choose_files(sizes: Mapping[str, int]) -> dict[str, str]:
+    """What the store calls a file → what the folder calls it. `sizes` are bytes by posix path below the folder.
 
-    Raises InvalidInput where there are no weights that can be served, saying why.
+    A name that no publisher gives (not printable, or as long as some disks take none) is passed over. Raises
+    InvalidInput where there are no weights that can be served, or a text is none by its size, saying why.
     """
-    paths = [PurePosixPath(name) for name in names]
+    paths = [PurePosixPath(name) for name in sizes if name.isprintable() and _is_short(name)]
     root = {path.name: path.name for path in paths if len(path.parts) == 1}
     if "router_config.json" in root:
         root = _routed(paths) | root
@@ -39,7 +44,17 @@ def choose_files(names: Iterable[str]) -> dict[str, str]:
     }
     for target in [target for target in chosen if _ROUTED.fullmatch(PurePosixPath(target).parts[0])]:
         del chosen[target]  # it stands on top
+    for name in chosen.values():
+        if sizes[name] > _MOST_TEXT_BYTES and not name.endswith(".safetensors"):
+            raise InvalidInput(
+                f"{name} has {sizes[name]} bytes; what describes a model has at most {_MOST_TEXT_BYTES}. If it is "
+                "none of the model's files, take it away"
+            )
     return chosen | _weights(root, [str(path) for path in paths])
+
+
+def _is_short(name: str) -> bool:
+    return all(len(part.encode()) <= _MOST_NAME_BYTES for part in name.split("/"))
 
 
 def _routed(paths: list[PurePosixPath]) -> dict[str, str]:

@@ -14,12 +14,13 @@ def fetch(source: Folder, into: Path, taking: Taking) -> str:
     folder = Path(source.path).expanduser()
     if not folder.is_dir():
         raise InvalidInput(f"there is no folder {folder}")
-    chosen = choose_files(_names(folder))
+    sizes = {name: (folder / name).stat().st_size for name in _names(folder)}
+    chosen = choose_files(sizes)
     inside = _boundary(folder)
     for name in chosen.values():
         if not (folder / name).resolve().is_relative_to(inside):
             raise InvalidInput(f"{name} is a link to a file outside {folder}; copy the file itself there")
-    total = sum((folder / name).stat().st_size for name in chosen.values())
+    total = sum(sizes[name] for name in chosen.values())
     taking.need(total)
     done = 0
     for target, name in sorted(chosen.items()):

@@ -5,18 +5,20 @@ An add that was interrupted goes on where it stopped: whole files and parts wait
 """
 
 import io
+import os
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.catalog import Folder, Hub, Report, Taking
+from shoal.catalog import Folder, Hub, Taking
 from shoal.catalog import folder as folders
 from shoal.catalog.artifacts import copy, matches
 from shoal.catalog.choice import choose_files
 from shoal.catalog.hub_errors import endpoint, first_line, not_cached, refusal
 from shoal.catalog.names import slug
 from shoal.catalog.offline import offline_by
-from shoal.protocol.errors import ModelLoadFailed
+from shoal.protocol.errors import ModelLoadFailed, ShoalError
 from shoal.version import __version__
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _WEIGHTS = (".safetensors", ".onnx", "_data", ".data")
 _ASK_WITHIN_S = 30.0
+_COMMIT = re.compile("[0-9a-f]{40,64}")
 
 
 def fetch(source: Hub, into: Path, taking: Taking) -> str:
@@ -34,13 +37,15 @@ def fetch(source: Hub, into: Path, taking: Taking) -> str:
         return _from_cache(source, into, taking, setting)
     taking.report(f"asking for {source.repo}", 0, 0)
     info = _ask(source)
-    commit: str = info.sha
+    commit = str(info.sha)
+    if not _COMMIT.fullmatch(commit):  # it is going to name a folder
+        raise ModelLoadFailed(f"the hub answered for {source.repo} with no commit, but with {commit[:60]!r}")
     listed = {sibling.rfilename: sibling for sibling in info.siblings or ()}
-    chosen = choose_files(listed)
+    chosen = choose_files({name: sibling.size or 0 for name, sibling in listed.items()})
     begun = _begun(taking.begun / slug(source.repo), commit)
     files = [_File(source.repo, commit, listed[name], begun / target) for target, name in chosen.items()]
     taking.need(sum(file.missing_bytes for file in files))
-    progress = _Progress(taking.report, files)
+    progress = _Progress(taking, files)
     for file in files:
         if not file.is_weights:
             file.bring(progress)
@@ -64,7 +69,8 @@ class _File:
     def __init__(self, repo: str, commit: str, listed: "RepoSibling", path: Path) -> None:
         self.repo, self.commit, self.listed, self.path = repo, commit, listed, path
         self.part = path.with_name(f"{path.name}.part")
-        self.size_bytes = int(listed.size or 0)
+        self.size_bytes = max(0, int(listed.size or 0))
+        """0 where the hub does not say."""
         self.is_weights = listed.rfilename.endswith(_WEIGHTS)
 
     @property
@@ -81,10 +87,10 @@ class _File:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.here_bytes > self.size_bytes:
-            self.part.unlink()
+            self.part.unlink(missing_ok=True)
         if not self.here_bytes and (cached := _cached(self.repo, self.commit, self.listed.rfilename)):
             copy(cached, self.part)
-        with _Counted(self.part, progress) as file:
+        with _Counted(self, progress) as file:
             self._get(file)
         if not matches(self.part, sha256=_sha256(self.listed), blob=self.listed.blob_id or ""):
             self.part.unlink()
@@ -108,6 +114,8 @@ class _File:
                 expected_size=self.listed.size,
                 displayed_filename=name,
             )
+        except ShoalError:
+            raise  # ours, by the file it writes to
         except Exception as e:  # its transport, and so its errors, differ between releases of the client
             if getattr(e, "response", None) is not None:
                 raise refusal(Hub(self.repo, self.commit), e) from e
@@ -118,21 +126,34 @@ class _File:
 
 
 class _Counted(io.FileIO):
-    """The end of a part, told to the progress with every piece that is written."""
+    """The end of a part, told to the progress with every piece that is written. Takes no more than was listed."""
 
-    def __init__(self, path: Path, progress: "_Progress") -> None:
-        super().__init__(path, "ab")
-        self._progress = progress
+    def __init__(self, file: _File, progress: "_Progress") -> None:
+        super().__init__(file.part, "ab")
+        self._file, self._progress = file, progress
 
     def write(self, data: Any, /) -> int:
+        self._check(len(data))
         written = super().write(data)
         self._progress.show()
         return written
 
+    def _check(self, more_bytes: int) -> None:
+        """Of a file whose size is not listed, whether the disk takes it. Raises what ends the add."""
+        listed = self._file.size_bytes
+        if not listed:
+            self._progress.need(more_bytes)
+        elif self.tell() + more_bytes > listed:
+            self._file.part.unlink()
+            raise ModelLoadFailed(
+                f"{self._file.listed.rfilename} of {self._file.repo} has {listed} bytes by the hub's list, and more "
+                "came. Nothing of it was kept"
+            )
+
 
 class _Progress:
-    def __init__(self, report: Report, files: list[_File]) -> None:
-        self._report, self._files = report, files
+    def __init__(self, taking: Taking, files: list[_File]) -> None:
+        self.need, self._report, self._files = taking.need, taking.report, files
         self._total = sum(file.size_bytes for file in files)
 
     def show(self) -> None:
@@ -140,6 +161,8 @@ class _Progress:
 
 
 def _ask(source: Hub) -> Any:
+    # Its client would ask the hub for a list by which to tell it what program started us.
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     from huggingface_hub import HfApi
     from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]  # it is documented
 

@@ -48,7 +48,7 @@ def unpack(wheel: Path, folder: str, into: Path, taking: Taking) -> None:
             for entry in archive.infolist()
             if entry.filename.startswith(prefix) and not entry.is_dir()
         }
-        chosen = choose_files(entries)
+        chosen = choose_files({name: entry.file_size for name, entry in entries.items()})
         total, done = sum(entries[name].file_size for name in chosen.values()), 0
         taking.need(total)
         for target, name in sorted(chosen.items()):

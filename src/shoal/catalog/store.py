@@ -202,12 +202,16 @@ class Store:
             lambda: _look(staged, card),
             self.home / "downloads",
         )
-        revision = module.fetch(source, staged, taking)
-        write_table(staged)
-        facts = _facts(staged, card)
-        card = _completed(card, staged, revision)
-        size = size_of(staged)
-        digest = place(staged, self._artifacts, report)
+        try:
+            revision = module.fetch(source, staged, taking)
+            write_table(staged)
+            facts = _facts(staged, card)
+            card = _completed(card, staged, revision)
+            size = size_of(staged)
+            digest = place(staged, self._artifacts, report)
+        except BaseException:
+            shutil.rmtree(staged, ignore_errors=True)  # what is refused takes no room until the next add
+            raise
         return Model(card=card, facts=facts, folder=self._artifacts / digest, digest=digest, size_bytes=size)
 
     def _make_room(self, card: Card, size_bytes: int, budget: int, evict: bool) -> None:

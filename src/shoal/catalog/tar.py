@@ -31,7 +31,7 @@ def fetch(source: Tar, into: Path, taking: Taking) -> str:
     try:
         sizes = _sizes(path)
         top = _top(sizes)
-        chosen = choose_files(name.removeprefix(top) for name in sizes if name.startswith(top))
+        chosen = choose_files({n.removeprefix(top): size for n, size in sizes.items() if n.startswith(top)})
         wanted = {top + name: target for target, name in chosen.items()}
         taking.need(sum(sizes[name] for name in wanted))
         _unpack(path, wanted, into, taking, sum(sizes[name] for name in wanted))
@@ -55,6 +55,8 @@ def _sizes(path: Path) -> dict[str, int]:
                     f"{path.name} unpacks to over {_MAX_ENTRIES} entries, or over {_MAX_RATIO} times its size; "
                     "nothing of it was taken"
                 )
+            if entry.isreg() and name in sizes:
+                raise InvalidInput(f"{path.name} holds {name!r} twice; nothing of it was taken")
             if entry.isreg():
                 sizes[name] = entry.size
     return sizes

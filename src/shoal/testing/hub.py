@@ -30,13 +30,16 @@ class Repo:
 class HubStandIn:
     """`asked` lists method, path and range of every request. Large files: `break_after` closes the connection
     after so many bytes of a response, once; `hang_after` waits there until `release`, having set `hangs`;
-    `forged` replaces what is sent for a file; `bad_tokens` are refused as such, also for what is public.
+    `forged` replaces what is sent for a file, `endless` are sent without an end, `told` replaces what is said of
+    every repository; `bad_tokens` are refused as such, also for what is public.
     """
 
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
         self.asked: list[tuple[str, str, str]] = []
         self.forged: dict[str, bytes] = {}
+        self.endless: set[str] = set()
+        self.told: dict[str, Any] = {}
         self.bad_tokens: set[str] = set()
         self.break_after = 0
         self.hang_after = 0
@@ -133,6 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             siblings = [{"rfilename": path, **_listed(data, path)} for path, data in repo.files.items()]
             listed = {"id": name, "sha": repo.commit, "private": bool(repo.token), "siblings": siblings}
+            listed |= self.state.told
         self._send(200, json.dumps(listed).encode(), {"Content-Type": "application/json"})
 
     def _resolve(self, name: str, revision: str, path: str) -> None:
@@ -151,6 +155,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(302, b"", headers | {"Location": f"{self.state.elsewhere}/cdn/{name}/{path}"})
 
     def _large(self, name: str, path: str) -> None:
+        if path in self.state.endless:
+            return self._send_without_end()
         data = self.state.forged.get(path, self.state.repos[name].files[path])
         asked = self.headers.get("Range", "").removeprefix("bytes=")
         start = int(asked.partition("-")[0]) if asked else 0
@@ -158,6 +164,14 @@ class _Handler(BaseHTTPRequestHandler):
         if asked:
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
         self._send(206 if asked else 200, data[start:], headers, breaks=True)
+
+    def _send_without_end(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            while True:
+                self.wfile.write(bytes(1024 * 1024))
 
     def _send(self, status: int, body: bytes, headers: dict[str, str], *, breaks: bool = False) -> None:
         self.send_response(status)
