@@ -107,18 +107,17 @@ def test_jobs_that_arrive_while_both_streams_are_busy_form_the_next_window():
     for name in "345":
         world.arrive(world.ticket(name))
     assert world.windows(worker)[before:] == [1, 1]
-    world.answer_all(worker)
-    world.scheduler.tick(world.now + 1)
+    world.scheduler.tick(world.do.wakes[-1])
     assert world.windows(worker)[before:] == [1, 1, 3]
 
 
-def test_one_full_micro_batch_is_prefetched_and_no_more():
+def test_a_full_micro_batch_for_each_stream_is_there_to_choose_from_and_no_more():
     world = World()
     worker = world.load()
     before = len(world.windows(worker))
     world.arrive(world.ticket("big", texts=40))
     sent = sum(world.windows(worker)[before:])
-    assert sent == (PROFILE.streams + 1) * PROFILE.batch_items
+    assert sent == 2 * PROFILE.streams * PROFILE.batch_items
     assert len(world.replica().flying) == sent
 
 

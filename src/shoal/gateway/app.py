@@ -1,5 +1,6 @@
 """The ASGI application: one function a request goes through, from its head to its answer's last byte."""
 
+import itertools
 import logging
 import secrets
 import time
@@ -9,10 +10,10 @@ from shoal.catalog import Model
 from shoal.dialects import Reply
 from shoal.dialects.refusals import for_anyone
 from shoal.gateway import admission, routing
-from shoal.gateway.asgi import Body, BodyBudget, Receive, Scope, Send, head, send_refusal, send_reply
+from shoal.gateway.asgi import LEAVING, Body, BodyBudget, Receive, Scope, Send, head, send_refusal, send_reply
 from shoal.gateway.pages import Pages, States
 from shoal.gateway.settings import GatewaySettings
-from shoal.gateway.waiting import answers
+from shoal.gateway.waiting import Leaving, Watch
 from shoal.observe import log as logs
 from shoal.observe import metrics
 from shoal.protocol.envelope import Envelope, Job
@@ -23,6 +24,7 @@ from shoal.protocol.errors import (
     InvalidInput,
     MethodNotAllowed,
     ModelLoading,
+    RequestTimeout,
     ResourceExhausted,
     ShoalError,
     over_limit,
@@ -50,14 +52,14 @@ class Gateway:
         self._settings = settings
         self._in_flight = 0
         self._budget = BodyBudget(settings.max_in_flight_bytes)
+        self._ids = map(f"{secrets.token_hex(6)}{{:x}}".format, itertools.count(1))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         began = time.perf_counter()
         route, status = await self._serve(scope, receive, send)
-        metrics.REQUESTS.labels(route, status).inc()
-        metrics.REQUEST_SECONDS.labels(route).observe(time.perf_counter() - began)
+        metrics.answered(route, status, time.perf_counter() - began)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> tuple[str, int]:
         """The route's name and the status that was sent, for the count."""
@@ -75,32 +77,37 @@ class Gateway:
             reply = _with_allow(for_anyone(error), error)
             await send_reply(send, reply)
             return "none", reply.status
-        return target.route.name, await self._compute(target, headers, receive, send)
+        leaving: Leaving = scope.get("state", {}).get(LEAVING, set())
+        return target.route.name, await self._compute(target, headers, leaving, receive, send)
 
     async def _compute(
-        self, target: routing.Target, headers: admission.Headers, receive: Receive, send: Send
+        self, target: routing.Target, headers: admission.Headers, leaving: Leaving, receive: Receive, send: Send
     ) -> int:
         self._in_flight += 1
         metrics.IN_FLIGHT.set(self._in_flight)
         inbox: Inbox | None = None
         envelope: Envelope | None = None
         started = False
-        request_id = secrets.token_hex(8)
+        request_id = next(self._ids)
         body = Body(receive, self._settings, self._budget)
         try:
             received = time.time()
             self._check_room(headers)
-            content = await body.read(headers)
-            target = target.of(content)
-            envelope = self._admit(target, headers, content, received, request_id)
-            inbox = await self._queue.publish(Job(envelope, content))
-            async for chunk in answers(inbox, envelope.deadline, receive):
-                if not started:
-                    started = True
-                    status = chunk.status
-                    length = len(chunk.data) if chunk.last else None
-                    await send(head(chunk.status, chunk.headers, length))
-                await send({"type": "http.response.body", "body": chunk.data, "more_body": not chunk.last})
+            with Watch(leaving) as watch:
+                watch.until(self._settings.body_timeout_s, self._too_slow)
+                content = await body.read(headers)
+                target = target.of(content)
+                envelope = self._admit(target, headers, content, received, request_id)
+                watch.until(envelope.deadline - received, _no_answer)
+                inbox = await self._queue.publish(Job(envelope, content))
+                more = True
+                while more:
+                    chunk = await inbox.next()
+                    more = not chunk.last
+                    if not started:
+                        started, status = True, chunk.status
+                        await send(head(status, chunk.headers, None if more else len(chunk.data)))
+                    await send({"type": "http.response.body", "body": chunk.data, "more_body": more})
             return status
         except Cancelled:
             return Cancelled.status
@@ -121,6 +128,13 @@ class Gateway:
         reply = Reply(reply.status, (*reply.headers, ("x-request-id", request_id)), reply.body)
         await send_refusal(send, reply, body)
         return reply.status
+
+    def _too_slow(self) -> ShoalError:
+        limit = self._settings.body_timeout_s
+        return over_limit(
+            RequestTimeout, "the time taken to send the body", seen=limit, limit=limit,
+            setting="--body-timeout", unit="s",
+        )  # fmt: skip
 
     def _check_room(self, headers: admission.Headers) -> None:
         """Before anything of the body is read. 1. Key. 2. Room."""
@@ -161,6 +175,10 @@ class Gateway:
         if envelope is None or status is None or status.state == "ready":
             return error
         return ModelLoading(f"{envelope.model} is still loading; ask again", model=envelope.model)
+
+
+def _no_answer() -> ShoalError:
+    return DeadlineExceeded("no answer came before the deadline; X-Shoal-Timeout-Ms or --timeout changes it")
 
 
 def _with_allow(reply: Reply, error: ShoalError) -> Reply:

@@ -7,10 +7,12 @@ from typing import Any
 from shoal.dialects import Reply
 from shoal.gateway.admission import Headers, check_size, declared_size
 from shoal.gateway.settings import GatewaySettings
-from shoal.protocol.errors import Cancelled, RequestTimeout, ResourceExhausted, over_limit
+from shoal.protocol.errors import Cancelled, ResourceExhausted, over_limit
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+LEAVING = "shoal.leaving"
+"""In the scope's state, by our own server: what is to be called when the connection is lost."""
 DISCARD_FOR_S = 5.0
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -49,21 +51,14 @@ class Body:
         self._held = 0
 
     async def read(self, headers: Headers) -> bytes:
-        """All of it, within the limits of size and time. Raises Cancelled when the client left."""
+        """All of it, within the limits of size. Raises Cancelled when the client left."""
         declared_size(headers, self._settings)
         parts: list[bytes] = []
-        try:
-            async with asyncio.timeout(self._settings.body_timeout_s):
-                while not self.is_whole:
-                    parts.append(await self._part())
-                    self._held += len(parts[-1])
-                    self._budget.take(len(parts[-1]))
-                    check_size(self.size, self._settings)
-        except TimeoutError:
-            raise over_limit(
-                RequestTimeout, "the time taken to send the body", seen=self._settings.body_timeout_s,
-                limit=self._settings.body_timeout_s, setting="--body-timeout", unit="s",
-            ) from None  # fmt: skip
+        while not self.is_whole:
+            parts.append(await self._part())
+            self._held += len(parts[-1])
+            self._budget.take(len(parts[-1]))
+            check_size(self.size, self._settings)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def discard(self) -> None:

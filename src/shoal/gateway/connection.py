@@ -10,7 +10,9 @@ from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shoal.gateway.asgi import LEAVING
 from shoal.gateway.settings import GatewaySettings
+from shoal.gateway.waiting import Leaving
 from shoal.observe import metrics
 
 _UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
@@ -26,6 +28,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._leaving: Leaving = set()
         metrics.CONNECTIONS.set(len(self.connections))
         if len(self.connections) > self.settings.max_connections:
             limit = self.settings.max_connections
@@ -49,6 +52,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["state"][LEAVING] = self._leaving
         self._in_head, self._head_bytes = True, 0
         self._wait_for_head()
 
@@ -81,6 +85,8 @@ class Connection(HttpToolsProtocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
         super().connection_lost(exc)
+        for leave in list(self._leaving):
+            leave()
         metrics.CONNECTIONS.set(len(self.connections))
 
     def _wait_for_head(self) -> None:

@@ -37,6 +37,6 @@ def make_server(app: Any, settings: GatewaySettings) -> Server:
     bounded = type("Bounded", (Connection,), {"settings": settings})
     config = uvicorn.Config(
         app, http=bounded, ws="none", lifespan="off", interface="asgi3", access_log=False, log_config=None,
-        server_header=False, date_header=False, backlog=4096, timeout_keep_alive=75,
+        server_header=False, date_header=False, proxy_headers=False, backlog=4096, timeout_keep_alive=75,
     )  # fmt: skip
     return Server(config)

@@ -1,52 +1,54 @@
-"""Holding a client's connection while its job is done: the answer, the deadline, or the client leaving."""
+"""What may end a request before its answer: the client leaving, or a time that passes."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import Callable
+from types import TracebackType
 
-from shoal.gateway.asgi import Receive
-from shoal.protocol.envelope import Chunk
-from shoal.protocol.errors import Cancelled, DeadlineExceeded
-from shoal.queue import Inbox
+from shoal.protocol.errors import Cancelled, ShoalError
 
-WATCH_AFTER_S = 0.05
-"""Most answers come sooner; only then is it worth a task to notice that a client has left."""
+Leaving = set[Callable[[], None]]
+"""Of one connection: what is called when it is lost."""
 
 
-async def answers(inbox: Inbox, deadline: float, receive: Receive) -> AsyncIterator[Chunk]:
-    """Chunks up to the last. Raises Cancelled when the client left, DeadlineExceeded at `deadline` (unix s)."""
-    quick = min(WATCH_AFTER_S, deadline - time.time())
-    try:
-        async with asyncio.timeout(quick):
-            chunk = await inbox.next()
-    except TimeoutError:
-        pass
-    else:
-        yield chunk
-        if chunk.last:
-            return
-    leaving = asyncio.ensure_future(receive())
-    try:
-        while True:
-            chunk = await _next(inbox, deadline, leaving)
-            yield chunk
-            if chunk.last:
-                return
-    finally:
-        leaving.cancel()
+class Watch:
+    """Ends the task that entered it, as asyncio.timeout would, with an error that says why.
 
+    One timer and no task of its own, for the whole of a request: this is on everyone's way.
+    """
 
-async def _next(inbox: Inbox, deadline: float, leaving: "asyncio.Future[Any]") -> Chunk:
-    coming = asyncio.ensure_future(inbox.next())
-    try:
-        await asyncio.wait(
-            [coming, leaving], timeout=max(0.0, deadline - time.time()), return_when=asyncio.FIRST_COMPLETED
-        )
-        if coming.done():
-            return coming.result()
-        if leaving.done():
-            raise Cancelled("the client left")
-        raise DeadlineExceeded("no answer came before the deadline; X-Shoal-Timeout-Ms or --timeout changes it")
-    finally:
-        coming.cancel()
+    def __init__(self, leaving: Leaving) -> None:
+        self._leaving = leaving
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._why: ShoalError | None = None
+
+    def __enter__(self) -> "Watch":
+        self._task = asyncio.current_task(self._loop)
+        self._leaving.add(self._left)
+        return self
+
+    def until(self, seconds: float, error: Callable[[], ShoalError]) -> None:
+        """From now on it ends with `error` after so many seconds, and no more at the time that was set before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(0.0, seconds), lambda: self._end(error()))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raises why it ended, Cancelled where the client left, in place of the cancellation."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._leaving.discard(self._left)
+        if self._why is not None and self._task is not None:
+            self._task.uncancel()
+            if kind is asyncio.CancelledError:
+                raise self._why from None
+
+    def _left(self) -> None:
+        self._end(Cancelled("the client left"))
+
+    def _end(self, why: ShoalError) -> None:
+        if self._why is None and self._task is not None:
+            self._why = why
+            self._task.cancel()

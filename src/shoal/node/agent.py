@@ -197,7 +197,7 @@ class Agent:
         except Exception:
             log.exception("an answer could not be encoded", extra=logs.fields(request=ticket.id))
             chunk = ticket.refusal(InternalError("the answer could not be encoded; the log has the details"))
-        metrics.ITEMS.labels(ticket.model.name, ticket.envelope.task).inc(len(ticket.items))
+        metrics.items(ticket.model.name, ticket.envelope.task, len(ticket.items))
         self._close(ticket, chunk)
 
     def refuse(self, ticket: Ticket, error: ShoalError) -> None:

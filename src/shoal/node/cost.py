@@ -38,7 +38,15 @@ class Learner:
         theta = np.array([start.a, start.b, start.c]) / _SCALE
         self._normal = np.eye(3) * weight * 1e-2
         self._target = self._normal @ theta
-        self.cost = start
+        self._cost = start
+        self._is_behind = False
+
+    @property
+    def cost(self) -> Cost:
+        """As of what was learned. Found when asked for: that takes longer than to learn."""
+        if self._is_behind:
+            self._cost, self._is_behind = self._solve(), False
+        return self._cost
 
     def learn(self, tokens: int, square: int, seconds: float) -> None:
         """Take in one measured micro-batch. Nonsense (no tokens, no time) is left out."""
@@ -50,7 +58,7 @@ class Learner:
         self._normal = FORGETTING * self._normal + weight * np.outer(x, x)
         self._target = FORGETTING * self._target + weight * x * seconds
         self._seen += 1
-        self.cost = self._solve()
+        self._is_behind = True
 
     def _solve(self) -> Cost:
         """Non-negative by dropping the worst offender: a negative price would make big batches free."""

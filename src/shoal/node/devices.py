@@ -75,8 +75,8 @@ def _plain_profile(facts: Facts, tolerance: float | None, device: str) -> Profil
     if device or not _is_built_in(facts.family):  # 3
         return _on_pytorch(facts, tolerance, device, streams)
     if importlib.util.find_spec("openvino") is not None:  # 4
-        bf16 = has_bf16() and _is_dense(facts)
-        return Profile(runtime="openvino", streams=streams, dtype="bf16" if bf16 else "fp32", tolerance=tolerance)
+        dtype: Literal["bf16", "fp32"] = "bf16" if has_bf16() and _is_dense(facts) else "fp32"
+        return Profile(runtime="openvino", streams=streams, ahead=1, lone=True, dtype=dtype, tolerance=tolerance)
     if importlib.util.find_spec("onnxruntime") is not None:
         return Profile(runtime="onnx", streams=streams, tolerance=tolerance)
     raise ModelLoadFailed("no engine is installed here; `pip install openvino` or `pip install onnxruntime`")

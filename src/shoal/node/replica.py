@@ -4,6 +4,7 @@ State only, with the few sums that belong to it. The scheduler alone changes it.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -15,6 +16,7 @@ from shoal.node.tickets import Ticket
 from shoal.node.waiting import Waiting
 from shoal.protocol.errors import ShoalError
 from shoal.protocol.facts import Profile
+from shoal.protocol.items import Item
 from shoal.protocol.status import ModelStatus
 
 Status = Literal["absent", "loading", "ready", "yielding", "stopping"]
@@ -52,10 +54,10 @@ class Replica:
         self.waiting = Waiting()
         self.suspects: deque[Flight] = deque()
         self.flying: dict[int, Flight] = {}
-        self.backlog = 0  # micro-batches at the runtime, as last heard and as sent since
+        self.backlog = 0.0  # micro-batches' worth at the runtime, as last heard and as sent since
         self.windows = 0
-        self.sent_after: deque[tuple[int, int]] = deque()  # (window, micro-batches) not yet seen there
-        self.linger_until = 0.0
+        self.sent_after: deque[tuple[int, float]] = deque()  # (window, micro-batches' worth) not yet seen there
+        self.linger_until = self.sent_at = 0.0
         self.pulling = False
         self.successor: tuple[Model, Profile, Known] | None = None
         self.launched_at = self.loaded_at = self.last_used = self.last_heard = 0.0
@@ -96,16 +98,22 @@ class Replica:
             failure=self.failure.message if failed and self.failure else "",
         )
 
+    def batches_in(self, items: Iterable[Item]) -> float:
+        """About how many micro-batches these make, before they are tokenised."""
+        sizes = [item.size_bytes for item in items]
+        return self.profile.batches(len(sizes), sum(sizes) * self.known.tokens_per_byte + 2 * len(sizes))
+
     def load(self) -> batching.Load:
         profile = self.profile
         return batching.Load(
             streams=profile.streams,
             batch_items=profile.batch_items,
             batch_tokens=profile.batch_tokens,
-            backlog=self.backlog if self.flying else 0,
+            backlog=self.backlog if self.flying else 0.0,
             waiting_jobs=len(self.waiting.tickets),
             waiting_items=self.waiting.items,
             waiting_bytes=self.waiting.size_bytes,
             waiting_tokens=self.waiting.size_bytes * self.known.tokens_per_byte + 2 * self.waiting.items,
             linger_until=self.linger_until,
+            sent_at=self.sent_at,
         )

@@ -5,6 +5,7 @@ the caller passes `now` and an `Effects`. One model is one replica here; a repli
 """
 
 import itertools
+import math
 from collections.abc import Iterable
 
 import msgspec
@@ -152,7 +153,8 @@ class Scheduler:
                 finished += self._settle(replica, flight, output, answer)
         if answer.measured is not None:
             measured = answer.measured
-            replica.learner.learn(measured.tokens, measured.square, measured.seconds)
+            if measured.items > 1 or not replica.profile.lone:  # alone, it has more than its share of the device
+                replica.learner.learn(measured.tokens, measured.square, measured.seconds)
         replica.last_used = replica.last_heard = now
         replica.load_attempts = 0
         if finished > 1:
@@ -331,32 +333,38 @@ class Scheduler:
         while replica.suspects and not replica.flying:
             suspect = replica.suspects.popleft()
             if self.tickets.get(suspect.ticket.id) is suspect.ticket:
-                self._transmit(replica, [suspect], 1, now)
+                self._transmit(replica, [suspect], now)
         if not replica.flying:
             self._feed(replica, now)
 
-    def _send(self, replica: Replica, batches: int, now: float) -> None:
+    def _send(self, replica: Replica, batches: float, now: float) -> None:
         profile = replica.profile
         window, late = replica.waiting.fill(
-            batches * profile.batch_items, batches * profile.batch_tokens, replica.known.tokens_per_byte, now
+            math.ceil(batches * profile.batch_items),
+            batches * profile.batch_tokens,
+            replica.known.tokens_per_byte,
+            now,
         )
         for ticket in late:
             self._give_up(replica, ticket)
         if window:
             flights = [Flight(ticket, index) for ticket, index in window]
-            self._transmit(replica, flights, min(batches, len(window)), now)
+            self._transmit(replica, flights, now)
 
-    def _transmit(self, replica: Replica, window: list[Flight], batches: int, now: float) -> None:
+    def _transmit(self, replica: Replica, window: list[Flight], now: float) -> None:
         keys = [next(self._keys) for _ in window]
         items: list[Item] = [flight.ticket.items[flight.index] for flight in window]
         if not replica.flying:
-            replica.backlog = 0
+            replica.backlog = 0.0
             replica.sent_after.clear()
             replica.last_heard = now
+        # Each idle stream takes a share, however thin.
+        batches = max(replica.batches_in(items), min(len(items), replica.profile.streams - replica.backlog))
         replica.flying.update(zip(keys, window, strict=True))
         replica.windows += 1
         replica.sent_after.append((replica.windows, batches))
         replica.backlog += batches
+        replica.sent_at = now
         self._do.send(replica.worker, keys, items)
 
     def _pull(self, replica: Replica) -> None:
@@ -388,7 +396,7 @@ class Scheduler:
     def _reset(self, replica: Replica) -> None:
         replica.status, replica.worker = "absent", 0
         replica.flying = {}
-        replica.backlog = replica.windows = 0
+        replica.backlog, replica.windows = 0.0, 0
         replica.sent_after.clear()
         if replica.successor is not None:
             replica.become(*replica.successor)

@@ -1,5 +1,7 @@
 """The first dozen metrics, in Prometheus' form. Names and labels stand here and nowhere else."""
 
+import functools
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 REGISTRY = CollectorRegistry()
@@ -29,12 +31,33 @@ MODEL_BYTES = Gauge(
 RUNTIME_DEATHS = Counter("shoal_runtime_deaths", "Runtime processes that died unasked.", registry=REGISTRY)
 
 
+# Finding a metric by its labels takes longer than counting: those on everyone's way are found once.
+_requests = functools.cache(REQUESTS.labels)
+_request_seconds = functools.cache(REQUEST_SECONDS.labels)
+_items = functools.cache(ITEMS.labels)
+_batches = functools.cache(BATCHES.labels)
+_batch_items = functools.cache(BATCH_ITEMS.labels)
+_tokens = functools.cache(TOKENS.labels)
+_compute_seconds = functools.cache(COMPUTE_SECONDS.labels)
+
+
+def answered(route: str, status: int, seconds: float) -> None:
+    """Count one request."""
+    _requests(route, status).inc()
+    _request_seconds(route).observe(seconds)
+
+
+def items(model: str, task: str, count: int) -> None:
+    """Count the items of one answer."""
+    _items(model, task).inc(count)
+
+
 def batch(model: str, items: int, tokens: int, seconds: float) -> None:
     """Count one micro-batch."""
-    BATCHES.labels(model).inc()
-    BATCH_ITEMS.labels(model).observe(items)
-    TOKENS.labels(model).inc(tokens)
-    COMPUTE_SECONDS.labels(model).inc(seconds)
+    _batches(model).inc()
+    _batch_items(model).observe(items)
+    _tokens(model).inc(tokens)
+    _compute_seconds(model).inc(seconds)
 
 
 def page() -> bytes:

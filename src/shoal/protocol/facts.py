@@ -103,9 +103,29 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     streams: int = 2
     threads: int = 0
     """Compute threads in all; 0 means one a stream."""
+    ahead: int = 0
+    """Micro-batches given to the engine beyond its streams, where it has a queue of its own: a stream that ends one
+    then begins the next at once."""
     batch_items: int = 32
     batch_tokens: int = 384
     """A micro-batch holds at most this many items and, above one item, this many tokens (ROAD: a cap on
     tokens matters more than anything else)."""
+    fixed_price: float = 16.0
+    """What a forward pass costs besides its tokens, in tokens."""
+    square_price: float = 0.0015
+    """What a place of the padded attention matrix costs, in tokens: of B texts padded to L there are B·L².
+    0 where attention too is computed without padding."""
+    lone: bool = False
+    """Whether a text that is alone is computed by all streams' threads together: sooner, for a second copy of the
+    matrices in memory."""
     tolerance: float = 0.9999
     """Least cosine to the reference's fp32 vectors that was measured for this dtype."""
+
+    @property
+    def slots(self) -> int:
+        """Micro-batches that a runtime is given at once."""
+        return self.streams + self.ahead
+
+    def batches(self, items: int, tokens: float) -> float:
+        """How many micro-batches' worth that is."""
+        return max(items / self.batch_items, tokens / self.batch_tokens)

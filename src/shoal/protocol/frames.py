@@ -82,13 +82,13 @@ class Measured(msgspec.Struct, frozen=True, array_like=True):
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
     """Host → node: finished items, as many outputs as keys.
 
-    `backlog` counts micro-batches still waiting or running here, as of window `seen`; `measured` is None
+    `backlog` is what still waits or runs here, in micro-batches, as of window `seen`; `measured` is None
     where nothing was computed: the items failed before, or asked for their tokens alone.
     """
 
     keys: list[int]
     outputs: list[Output]
-    backlog: int
+    backlog: float
     seen: int
     measured: Measured | None = None
 

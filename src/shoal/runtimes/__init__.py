@@ -1,7 +1,7 @@
 """What computes. The contract every runtime fills; one file each, found by name; `host` runs one in a process.
 
 A runtime knows an engine and one loaded model. It does not know jobs, requests, queues or HTTP. `prepare` is
-called on one thread, `run` on `streams` others at once.
+called on one thread, `run` on as many others as the profile has slots at once.
 """
 
 import importlib
@@ -34,8 +34,9 @@ class Runtime(Protocol):
         """Tokenise. One entry per item; one that cannot be served gets its error, one without work its output."""
         ...
 
-    def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
-        """One forward pass, on stream 0…streams-1. As many rows as items. fp32 out, pooled and activated."""
+    def run(self, batch: Sequence[Prepared], slot: int) -> Ran:
+        """One forward pass in slot 0…slots-1; or in the one after those, which is for an item that is alone, where
+        the profile says `lone`. As many rows as items. fp32 out, pooled and activated."""
         ...
 
 

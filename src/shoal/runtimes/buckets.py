@@ -12,8 +12,10 @@ from shoal.families import Prepared
 from shoal.families.weights import Table
 from shoal.protocol.tensors import Array
 
-_TOKENS = 32
+_TOKENS = 16
 _LENGTH = 8
+_TEXTS = (*range(1, 9), *range(10, 17, 2), *range(20, 33, 4))
+"""Beyond the last, multiples of eight. A padding text costs the whole square of the longest."""
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -55,7 +57,7 @@ class Packed(msgspec.Struct, frozen=True):
 def pack(batch: Sequence[Prepared]) -> Packed:
     lengths = np.array([p.tokens for p in batch])
     texts, tokens = len(batch), int(lengths.sum())
-    T, B, L = _up(tokens, _TOKENS), 1 << (texts - 1).bit_length(), _up(int(lengths.max()), _LENGTH)
+    T, B, L = _up(tokens, _TOKENS), _texts(texts), _up(int(lengths.max()), _LENGTH)
     firsts = np.cumsum(lengths) - lengths
     positions = np.arange(tokens) - np.repeat(firsts, lengths)
     places = np.repeat(np.arange(texts) * L, lengths) + positions
@@ -77,6 +79,10 @@ def pack(batch: Sequence[Prepared]) -> Packed:
         firsts=_padded(firsts, B),
         lasts=_padded(firsts + seen - 1, B),
     )
+
+
+def _texts(n: int) -> int:
+    return next((size for size in _TEXTS if size >= n), _up(n, 8))
 
 
 def _up(n: int, step: int) -> int:

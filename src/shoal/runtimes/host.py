@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
+import uvloop
 
 from shoal.observe import log as logs
 from shoal.protocol import frames
@@ -48,7 +49,8 @@ class Host:
         self._runtime: Runtime | None = None
         self._ready: deque[_Ready] = deque()  # tokenised, not running; oldest first
         self._idle: set[int] = set()
-        self._preparing = 0
+        self._running = 0
+        self._ends: deque[float] = deque(maxlen=8)  # when the last micro-batches ended
         self._seen = 0
         self._gave_back_at = 0.0
         self._stopped = asyncio.Event()
@@ -72,8 +74,6 @@ class Host:
     def _on_data(self, body: bytes) -> None:
         frame = frames.decode_data(body)
         assert isinstance(frame, frames.Window)
-        self._seen = frame.number
-        self._preparing += 1
         self._loop.create_task(self._prepare(frame))
 
     async def _load(self, frame: frames.Load) -> None:
@@ -96,8 +96,8 @@ class Host:
             return
         self._runtime = runtime
         self._give_back()
-        self._streams = ThreadPoolExecutor(runtime.profile.streams, "stream")
-        self._idle = set(range(runtime.profile.streams))
+        self._streams = ThreadPoolExecutor(runtime.profile.slots, "stream")
+        self._idle = set(range(runtime.profile.slots))
         self._control.send(frames.Loaded(time.monotonic() - began, runtime.profile))
 
     async def _prepare(self, window: frames.Window) -> None:
@@ -105,7 +105,7 @@ class Host:
         began = time.monotonic()
         prepared = await self._loop.run_in_executor(self._tokeniser, prepare, self._runtime, window.items)
         seconds = time.monotonic() - began
-        self._preparing -= 1
+        self._seen = window.number
         done: list[tuple[int, Output]] = []
         for key, entry in zip(window.keys, prepared, strict=True):
             if isinstance(entry, Prepared):
@@ -122,29 +122,48 @@ class Host:
         self._ready = deque(entry for entry in self._ready if entry.key not in gone)
 
     def _dispatch(self) -> None:
+        """Give every idle stream a micro-batch; and the engine one ahead, if it is a full one. A text that is alone
+        has them all."""
         if not self._idle or not self._ready:
             return
         assert self._runtime is not None
         profile = self._runtime.profile
+        free = max(0, profile.streams - self._running)
         entries = list(self._ready)
-        pieces = microbatch.cut(
-            [entry.prepared.tokens for entry in entries],
-            pieces=len(self._idle), max_items=profile.batch_items, max_tokens=profile.batch_tokens,
-        )[: len(self._idle)]  # fmt: skip
+        lengths = [entry.prepared.tokens for entry in entries]
+        full = int(profile.batches(len(lengths), sum(lengths)))
+        if profile.lone and len(entries) == 1 and not self._running:
+            self._ready.clear()
+            self._start(entries, profile.slots)
+            return
+        pieces = microbatch.cut(lengths, max(1, free), profile)[: min(len(self._idle), max(free, full))]
         taken = {index for piece in pieces for index in piece}
         self._ready = deque(entry for index, entry in enumerate(entries) if index not in taken)
         for piece in pieces:
-            stream = self._idle.pop()
-            self._loop.create_task(self._run([entries[index] for index in piece], stream))
+            self._start([entries[index] for index in piece], self._idle.pop())
 
-    async def _run(self, entries: "list[_Ready]", stream: int) -> None:
+    def _start(self, entries: "list[_Ready]", slot: int) -> None:
+        assert self._runtime is not None
+        queued = self._running >= self._runtime.profile.streams
+        self._running += 1
+        self._loop.create_task(self._run(entries, slot, queued))
+
+    async def _run(self, entries: "list[_Ready]", slot: int, queued: bool) -> None:
         assert self._runtime is not None
         batch = [entry.prepared for entry in entries]
-        outputs, measured = await self._loop.run_in_executor(self._streams, compute, self._runtime, batch, stream)
-        self._idle.add(stream)
+        given = time.perf_counter()
+        outputs, measured = await self._loop.run_in_executor(self._streams, compute, self._runtime, batch, slot)
+        self._running -= 1
+        if slot < self._runtime.profile.slots:
+            self._idle.add(slot)
         self._dispatch()
         if measured is not None:
-            measured = msgspec.structs.replace(measured, tokenize_seconds=max(e.seconds for e in entries))
+            end = given + measured.seconds
+            began = next((other for other in self._ends if other > given), given) if queued else given
+            self._ends.append(end)
+            measured = msgspec.structs.replace(
+                measured, seconds=max(0.0, end - began), tokenize_seconds=max(e.seconds for e in entries)
+            )
         self._answer([(entry.key, output) for entry, output in zip(entries, outputs, strict=True)], measured)
         if self._loop.time() - self._gave_back_at >= _GIVE_BACK_EVERY_S:
             self._give_back()
@@ -159,13 +178,11 @@ class Host:
         outputs = [output for _, output in answers]
         self._data.send(frames.Answer(keys, outputs, self._backlog(), self._seen, measured))
 
-    def _backlog(self) -> int:
+    def _backlog(self) -> float:
         assert self._runtime is not None
         profile = self._runtime.profile
-        running = profile.streams - len(self._idle)
-        tokens = sum(entry.prepared.tokens for entry in self._ready)
-        waiting = microbatch.count(len(self._ready), tokens, 0, profile.batch_items, profile.batch_tokens)
-        return running + waiting + self._preparing
+        waiting = profile.batches(len(self._ready), sum(entry.prepared.tokens for entry in self._ready))
+        return self._running + waiting
 
 
 def main() -> None:
@@ -173,7 +190,7 @@ def main() -> None:
     silence()
     logs.configure("json" if os.environ.get("SHOAL_LOG_FORMAT") == "json" else "text")
     control, data = (socket.socket(fileno=int(fd)) for fd in sys.argv[1:3])
-    asyncio.run(_serve(control, data))
+    uvloop.run(_serve(control, data))
 
 
 async def _serve(control: socket.socket, data: socket.socket) -> None:

@@ -2,37 +2,43 @@
 
 from collections.abc import Sequence
 
+from shoal.protocol.facts import Profile
 
-def cut(lengths: Sequence[int], *, pieces: int, max_items: int, max_tokens: int) -> list[list[int]]:
+
+def cut(lengths: Sequence[int], pieces: int, profile: Profile) -> list[list[int]]:
     """Micro-batches, each a list of indices into `lengths` (tokens), alike in length.
 
     1. Sort by exact length: neighbours pad little.
     2. Make at least `pieces` of them (idle streams), and as many as the caps ask for.
     3. Cut where the running sum of tokens passes an equal share, or a cap would be passed; an item over
-       `max_tokens` goes alone.
-    4. The piece with the oldest item (index 0) comes first, so that nothing is passed over for ever.
+       `batch_tokens` goes alone.
+    4. Cut, too, where padding attention to the next length would cost more than two passes' fixed price: of
+       items spread evenly over their lengths, cutting saves half of that, and costs one.
+    5. The piece with the oldest item (index 0) comes first, so that nothing is passed over for ever.
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    wanted = min(len(order), count(len(order), sum(lengths), pieces, max_items, max_tokens))
-    cuts: list[list[int]] = []
     left = sum(lengths)
+    wanted = min(len(order), count(len(order), left, pieces, profile))
+    cuts: list[list[int]] = []
     piece: list[int] = []
-    held = 0
+    held = square = 0
     for index in order:
         share = left / max(1, wanted - len(cuts))
         tokens = lengths[index]
-        full = len(piece) >= max_items or held + tokens > max_tokens or held + tokens / 2 > share
-        if piece and full:
+        full = len(piece) >= profile.batch_items or held + tokens > profile.batch_tokens  # 2
+        padding = profile.square_price * (len(piece) * tokens**2 - square)
+        if piece and (full or held + tokens / 2 > share or padding > 2 * profile.fixed_price):  # 3, 4
             cuts.append(piece)
             left -= held
-            piece, held = [], 0
+            piece, held, square = [], 0, 0
         piece.append(index)
         held += tokens
+        square += tokens**2
     if piece:
         cuts.append(piece)
     return sorted(cuts, key=lambda members: 0 not in members)
 
 
-def count(items: int, tokens: int, pieces: int, max_items: int, max_tokens: int) -> int:
+def count(items: int, tokens: int, pieces: int, profile: Profile) -> int:
     """About how many micro-batches that many items and tokens make."""
-    return max(pieces, -(-items // max_items), -(-tokens // max_tokens))
+    return max(pieces, -(-items // profile.batch_items), -(-tokens // profile.batch_tokens))

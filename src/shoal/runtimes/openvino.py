@@ -25,6 +25,10 @@ from shoal.runtimes.warmup import warm_up
 _KERNELS_KEPT = 512
 """Prepared kernels and buffers that are kept for shapes seen; the default of 5,000 lets memory creep up."""
 
+_LONE_KERNELS_KEPT = 64
+_LONE_BYTES = 48 * 1024 * 1024
+"""Larger matrices are not held twice for the sake of a text that is alone."""
+
 
 def open_runtime(folder: Path, facts: Facts, profile: Profile) -> "OpenVinoRuntime":
     """Raises ModelLoadFailed. bf16 is in force only where the CPU computes it in hardware, else fp32. int8 is in
@@ -46,7 +50,6 @@ class OpenVinoRuntime:
         from shoal.runtimes.openvino_int8 import Int8Ops
         from shoal.runtimes.openvino_ops import OpenVinoOps
 
-        self.profile = profile
         self._facts = facts
         family = family_named(facts.family)
         self._reader = family.open_reader(folder, facts)
@@ -55,33 +58,41 @@ class OpenVinoRuntime:
         model = ops.model(list(described.outputs.values()))
         self._described = described.without_graph()
         self._inputs, self._tables = list(ops.inputs), ops.tables
-        compiled = _compile(model, profile)
-        self._requests = [compiled.create_infer_request() for _ in range(profile.streams)]
+        compiled = _compile(model, profile, profile.streams, _KERNELS_KEPT)
+        self._requests = [compiled.create_infer_request() for _ in range(profile.slots)]
+        lone = profile.lone and profile.streams > 1 and _constant_bytes(model) <= _LONE_BYTES
+        if lone:
+            self._requests.append(_compile(model, profile, 1, _LONE_KERNELS_KEPT).create_infer_request())
+        self.profile = msgspec.structs.replace(profile, lone=lone)
 
     def prepare(self, items: Sequence[Item]) -> list[Read]:
         return self._reader.prepare(items)
 
-    def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
+    def run(self, batch: Sequence[Prepared], slot: int) -> Ran:
         packed = pack(batch)
         inputs = packed.feed(self._inputs, self._tables)
-        found = self._requests[stream].infer(inputs, share_inputs=True, share_outputs=True)
+        found = self._requests[slot].infer(inputs, share_inputs=True, share_outputs=True)
         named = {name: found[i] for i, name in enumerate(self._described.outputs)}
         values = self._described.completed(named, batch)
         return Ran(finish(values, batch, self._facts), packed.tokens)
 
 
-def _compile(model: Any, profile: Profile) -> Any:
+def _constant_bytes(model: Any) -> int:
+    return sum(node.get_byte_size() for node in model.get_ops() if node.get_type_name() == "Constant")
+
+
+def _compile(model: Any, profile: Profile, streams: int, kernels_kept: int) -> Any:
     import openvino
 
     from shoal.runtimes.openvino_int8 import GROUP
 
     settings = {
         "INFERENCE_PRECISION_HINT": "bf16" if profile.dtype == "bf16" else "f32",
-        "NUM_STREAMS": profile.streams,
+        "NUM_STREAMS": streams,
         "INFERENCE_NUM_THREADS": profile.threads or profile.streams,
         # Pinned, the replicas of several processes would share one core.
         "ENABLE_CPU_PINNING": False,
-        "CPU_RUNTIME_CACHE_CAPACITY": _KERNELS_KEPT,
+        "CPU_RUNTIME_CACHE_CAPACITY": kernels_kept,
         # Of the inputs of 8-bit weights; 0 would leave these as they are, and gain nothing.
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUP if profile.dtype == "int8" else 0,
     }

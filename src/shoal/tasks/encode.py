@@ -208,7 +208,7 @@ def _fault(given: Text) -> Fault | None:
 
 def _dense(outputs: Sequence[Output], dtype: Dtype) -> Sequence[Array]:
     rows = [output.tensors["dense"].numpy() for output in outputs]
-    return list(cast(np.stack(rows), dtype)) if rows else []
+    return rows if dtype == "float32" or not rows else list(cast(np.stack(rows), dtype))
 
 
 def _multivector(outputs: Sequence[Output], dtype: Dtype) -> Sequence[Array]:
