@@ -8,7 +8,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from langchain_huggingface import HuggingFaceEndpointEmbeddings
 from tokenizers import Encoding
 
-from names import MINILM, RERANKER
+from names import BGE, MINILM, RERANKER
 
 pytestmark = [pytest.mark.clients, pytest.mark.models]
 
@@ -69,6 +69,16 @@ def test_sentences_are_compared_by_the_cosine_of_their_vectors(server, ours):
     expected = cosines(ours.encode(MINILM, CAPITALS), ours.encode(MINILM, QUERY))
     assert np.allclose(found, expected, atol=2e-3)
     assert np.argmax(found) == 1
+
+
+def test_a_url_that_goes_on_with_a_model_is_for_that_model(server, ours):
+    url = f"{server.url}/embed/{BGE}"
+    client = InferenceClient(base_url=url, timeout=60)
+    expected = ours.encode(BGE, CAPITALS)
+    assert cosines(client.feature_extraction(CAPITALS), expected).min() >= 0.99
+    assert np.argmax(client.sentence_similarity(QUERY, CAPITALS)) == 1
+    langchain = HuggingFaceEndpointEmbeddings(model=url)
+    assert cosines(np.array(langchain.embed_documents(CAPITALS)), expected).min() >= 0.99
 
 
 async def test_the_asynchronous_client_gets_the_same(server, ours):

@@ -111,7 +111,7 @@ def answer(
 ) -> Reply:
     """What the client gets. Only a ShoalError is made a refusal: anything else is a defect and is raised."""
     speaks: Dialect = all_dialects()[dialect]
-    (task_name,) = (each.task for each in speaks.routes if each.name == route)
+    (task_name,) = {each.task for each in speaks.routes if each.name == route}
     task = task_named(task_name)
     facts = facts or (EMBEDDER if task_name == "encode" else RERANKER)
     envelope = Envelope(

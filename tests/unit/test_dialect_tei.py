@@ -7,6 +7,7 @@ import pytest
 from answering import EMBEDDER, EVERY_KIND, JSON, NLI, answer, compute, header, several_labels, vector
 
 from shoal.dialects import all_dialects
+from shoal.gateway import routing
 from shoal.protocol.errors import (
     DeadlineExceeded,
     EmptyInput,
@@ -129,6 +130,22 @@ def test_similarity_is_the_cosine_of_the_source_with_each_sentence():
     found = said({"inputs": {"source_sentence": "one", "sentences": ["one", "two"]}}, "similarity")
     source, other = (vector(text, normalize=True) for text in ("one", "two"))
     assert found == pytest.approx([1.0, float(source @ other)], abs=1e-6)
+
+
+@pytest.mark.parametrize("route", ["embed", "embed_root"])
+def test_similarity_may_be_asked_for_where_vectors_are(route):
+    body = {"inputs": {"source_sentence": "one", "sentences": ["two"]}, "parameters": {"prompt_name": "query"}}
+    assert said(body, route) == said(body, "similarity")
+    refused = post(body, "embed_sparse", facts=EVERY_KIND)
+    assert refused.status == 413
+    assert b"takes a text or a list" in refused.body
+
+
+def test_every_path_but_the_root_may_go_on_with_a_model():
+    paths = {route.path for route in DIALECT.routes}
+    assert {f"{path}/{{model}}" for path in paths if path != "/" and "{" not in path} <= paths
+    target = routing.find("POST", "/embed/org/name:int8")
+    assert (target.route.name, target.model) == ("embed", "org/name:int8")
 
 
 def test_texts_are_ranked_best_first_by_sigmoids_with_their_original_places():

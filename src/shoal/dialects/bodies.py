@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Collection
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from shoal.dialects import Timing
+from shoal.dialects.allowed import allowed
 from shoal.protocol.envelope import Envelope
 from shoal.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedMediaType
 from shoal.protocol.limits import MAX_ENTRIES, MAX_OPENINGS
@@ -29,6 +30,7 @@ _FORMATS: dict[str, Format] = {JSON: "json", MSGPACK: "msgpack", "application/x-
 _LONGEST_COMPLAINT = 300
 _PLACE = re.compile(r" - at `\$\.?([^`]+)`$")
 """How msgspec ends a complaint about a field."""
+_NO_SUCH_VALUE = "Invalid enum value "
 
 
 class Peek(msgspec.Struct, frozen=True):
@@ -65,12 +67,21 @@ def decode(decoder: Decoder[T], body: bytes) -> T:
     except RecursionError as e:
         raise InvalidInput("the body is nested too deeply") from e
     except (msgspec.MsgspecError, UnicodeDecodeError) as e:
-        # Some of msgspec's words quote the value at fault, which may be megabytes.
-        words = str(e)
-        place = _PLACE.search(words)
-        if len(words) > _LONGEST_COMPLAINT:
-            words = words[:_LONGEST_COMPLAINT] + "…"
-        raise InvalidInput(words, **({"param": place[1][:_LONGEST_COMPLAINT]} if place else {})) from e
+        raise _complaint(str(e), decoder) from e
+
+
+def _complaint(words: str, decoder: Decoder[Any]) -> InvalidInput:
+    """msgspec's words, which may quote the value at fault, megabytes long, and never say what would do."""
+    found = _PLACE.search(words)
+    place = found[1][:_LONGEST_COMPLAINT] if found else ""
+    if len(words) > _LONGEST_COMPLAINT:
+        words = words[:_LONGEST_COMPLAINT] + "…"
+    detail: dict[str, Any] = {"param": place} if place else {}
+    if words.startswith(_NO_SUCH_VALUE) and (values := allowed(decoder.type, place)):
+        value = words.removeprefix(_NO_SUCH_VALUE).partition(" - at ")[0]
+        words = f"{place} is {value}; it takes {', '.join(values)}"
+        detail["allowed"] = list(values)
+    return InvalidInput(words, **detail)
 
 
 def json_only(content_type: str) -> None:

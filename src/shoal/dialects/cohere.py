@@ -22,7 +22,7 @@ class TextDocument(msgspec.Struct, frozen=True):
 
 
 class Body(msgspec.Struct, frozen=True):
-    """`raw_scores`, `truncate` and `prompt_name` are ours. `texts` is what TEI calls `documents`."""
+    """`raw_scores`, `truncate`, `prompt_name` and `label` are ours. `texts` is what TEI calls `documents`."""
 
     query: str | None = None
     documents: list[str | TextDocument] | None = None
@@ -33,6 +33,7 @@ class Body(msgspec.Struct, frozen=True):
     raw_scores: bool | None = None
     truncate: Truncate | None = None
     prompt_name: str | None = None
+    label: str | None = None
 
 
 class Rerank(ScoreRequest, frozen=True, kw_only=True):
@@ -65,6 +66,7 @@ class Cohere:
             query=_query(asked),
             documents=_documents(asked),
             prompt=asked.prompt_name or "",
+            label=asked.label or "",
             truncate=asked.truncate or "end",
             raw=raw,
             bounded=not raw,

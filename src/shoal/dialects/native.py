@@ -5,13 +5,14 @@ first item's error is the answer's.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from shoal.dialects import Reply, Route, Timing
 from shoal.dialects.arrays import plain_list, wire_array
 from shoal.dialects.bodies import JSON, MSGPACK, Decoder, answer_headers, body_format, decode
+from shoal.dialects.ignored import header, ignored
 from shoal.dialects.native_bodies import EncodeBody, ScoreBody, encode_request, score_request
 from shoal.dialects.refusals import error_fields, refusal
 from shoal.protocol.envelope import Envelope
@@ -31,6 +32,16 @@ _json = msgspec.json.Encoder()
 _msgpack = msgspec.msgpack.Encoder()
 
 
+class EncodeUnread(EncodeRequest, frozen=True, kw_only=True):
+    """`unread` are the places of settings that nobody reads."""
+
+    unread: tuple[str, ...]
+
+
+class ScoreUnread(ScoreRequest, frozen=True, kw_only=True):
+    unread: tuple[str, ...]
+
+
 class Native:
     name = "native"
     routes = (
@@ -45,9 +56,13 @@ class Native:
     def decode(self, envelope: Envelope, body: bytes) -> EncodeRequest | ScoreRequest:
         form = body_format(envelope.content_type, body)
         given = decode(_decoders[envelope.route, form], body)
+        unread = ignored(envelope.route, form, body)
+        request: EncodeRequest | ScoreRequest
         if isinstance(given, EncodeBody):
-            return encode_request(given)
-        return score_request(given, packed=form == "msgpack")
+            request = encode_request(given)
+            return _with(EncodeUnread, request, unread) if unread else request
+        request = score_request(given, packed=form == "msgpack")
+        return _with(ScoreUnread, request, unread) if unread else request
 
     def encode(
         self,
@@ -71,6 +86,8 @@ class Native:
         body = {"model": envelope.model} | body
         headers = answer_headers(envelope, timing, response.truncated, JSON if as_json else MSGPACK)
         headers.append(("x-sie-units-input-tokens", str(response.tokens)))
+        if isinstance(request, EncodeUnread | ScoreUnread):
+            headers.append(("x-shoal-ignored", header(request.unread)))
         encoder = _json if as_json else _msgpack
         return Reply(200, tuple(headers), encoder.encode(body))
 
@@ -78,6 +95,13 @@ class Native:
         """Always JSON: every client of this wire reads it, and so does a person."""
         key = "error" if error.retryable or error.status == 502 else "detail"
         return refusal(error, {key: error_fields(error)})
+
+
+R = TypeVar("R", EncodeUnread, ScoreUnread)
+
+
+def _with(kind: type[R], request: EncodeRequest | ScoreRequest, unread: tuple[str, ...]) -> R:
+    return kind(**msgspec.structs.asdict(request), unread=unread)
 
 
 def wants_json(accept: str) -> bool:

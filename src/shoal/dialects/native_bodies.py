@@ -1,6 +1,7 @@
 """What the native routes accept: the request bodies, and the tasks' requests made from them.
 
-Fields we do not know are skipped, whatever they hold. Media are seen and refused item by item, unread.
+Fields we do not know are skipped, whatever they hold; `ignored` finds the settings among them. Media are seen and
+refused item by item, unread.
 """
 
 from typing import Annotated
@@ -40,6 +41,7 @@ class Options(msgspec.Struct, frozen=True):
     """`prompt_name`, `truncate`, `dimensions`, `raw` and `label` are ours; the others the SDK's."""
 
     is_query: bool | None = None
+    output_dtype: Dtype | None = None
     profile: str | None = None
     lora_id: str | None = None
     lora: str | None = None
@@ -91,7 +93,7 @@ def encode_request(body: EncodeBody) -> EncodeRequest:
         instruction=params.instruction or options.instruction or "",
         is_query=options.is_query,
         dims=options.dimensions or 0,
-        dtype=params.output_dtype or "float32",
+        dtype=params.output_dtype or options.output_dtype or "float32",
         normalize=options.normalize,
         truncate=options.truncate or "end",
     )
@@ -150,7 +152,11 @@ def _require_plain_model(options: Options) -> None:
     if adapter:
         raise ModelNotFound(f"no adapter named {adapter[:200]!r}", adapter=adapter[:200])
     if options.profile not in (None, "", "default"):
-        raise InvalidInput(f"no profile named {options.profile[:200]!r}; there is only 'default'")
+        named = options.profile[:200]
+        raise InvalidInput(
+            f"no profile named {named!r}; a variant is asked for by the model's name, as in org/name:{named}",
+            param="profile",
+        )
 
 
 def _media_fault(item: Item) -> Fault | None:

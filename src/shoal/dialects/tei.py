@@ -1,8 +1,9 @@
 """Text Embeddings Inference's API: /embed, /embed_all, /embed_sparse, /predict, /rerank, /similarity,
 /tokenize, and /.
 
-A body that names no model, as TEI's clients send it, is for the task's default; `model` is ours. The API has no
-place for an error on one input, so one bad input fails the request and is named.
+TEI's clients name no model: a path may go on with it, as /embed/org/name; without one, and without the `model`
+that is ours in a body, the default answers. The API has no place for an error on one input, so one bad input
+fails the request and is named.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from shoal.dialects import Reply, Route, Timing
 from shoal.dialects.arrays import plain_list
 from shoal.dialects.bodies import JSON, answer_headers, json_only, peek_model
 from shoal.dialects.refusals import at, error_fields, refusal
-from shoal.dialects.tei_bodies import Embed, Predict, Rerank, Tokenize, request_of
+from shoal.dialects.tei_bodies import Embed, Predict, Rerank, Similarity, Tokenize, request_of
 from shoal.protocol import errors
 from shoal.protocol.envelope import Envelope
 from shoal.protocol.errors import Fault, ShoalError
@@ -29,17 +30,23 @@ Response = EncodeResponse | ScoreResponse | TokenizeResponse
 _encoder = msgspec.json.Encoder()
 
 
+_ROUTES = (
+    Route("embed", "POST", "/embed", "encode"),
+    Route("embed_all", "POST", "/embed_all", "encode"),
+    Route("embed_sparse", "POST", "/embed_sparse", "encode"),
+    Route("similarity", "POST", "/similarity", "encode"),
+    Route("tokenize", "POST", "/tokenize", "tokenize"),
+    Route("predict", "POST", "/predict", "score"),
+    Route("rerank_tei", "POST", "/rerank", "score", keys=("texts",)),
+)
+
+
 class Tei:
     name = "tei"
     routes = (
-        Route("embed", "POST", "/embed", "encode"),
         Route("embed_root", "POST", "/", "encode"),
-        Route("embed_all", "POST", "/embed_all", "encode"),
-        Route("embed_sparse", "POST", "/embed_sparse", "encode"),
-        Route("similarity", "POST", "/similarity", "encode"),
-        Route("tokenize", "POST", "/tokenize", "tokenize"),
-        Route("predict", "POST", "/predict", "score"),
-        Route("rerank_tei", "POST", "/rerank", "score", keys=("texts",)),
+        *_ROUTES,
+        *(Route(route.name, route.method, route.path + "/{model}", route.task) for route in _ROUTES),
     )
 
     def peek(self, route: str, body: bytes) -> str:
@@ -57,7 +64,8 @@ class Tei:
                 return self.refuse(at(fault, _place(request, index)))
         answer: Any
         if isinstance(response, EncodeResponse):
-            answer = _ENCODED.get(envelope.route, _dense)(response.vectors)
+            write = _compared if isinstance(request, Similarity) else _ENCODED.get(envelope.route, _dense)
+            answer = write(response.vectors)
         elif isinstance(response, TokenizeResponse):
             answer = [text.tokens for text in response.texts]
         elif isinstance(request, Predict):
@@ -135,7 +143,6 @@ def _compared(vectors: list[Vector]) -> list[float]:
 _ENCODED: dict[str, Callable[[list[Vector]], list[Any]]] = {
     "embed_all": _every_token,
     "embed_sparse": _sparse,
-    "similarity": _compared,
 }
 
 

@@ -31,15 +31,17 @@ class Cut(msgspec.Struct, frozen=True):
         return "start" if self.truncation_direction in ("Left", "left") else "end"
 
 
-class EmbedBody(Cut, frozen=True, kw_only=True):
-    inputs: str | Annotated[list[str], AtMost]
-    normalize: bool | None = None
-    dimensions: Width | None = None
-
-
 class Compared(msgspec.Struct, frozen=True):
     source_sentence: str
     sentences: list[str]
+
+
+class EmbedBody(Cut, frozen=True, kw_only=True):
+    """Hugging Face's client asks for similarity at whatever URL it was given, so it may be asked for here."""
+
+    inputs: str | Annotated[list[str], AtMost] | Compared
+    normalize: bool | None = None
+    dimensions: Width | None = None
 
 
 class SimilarityBody(msgspec.Struct, frozen=True):
@@ -55,10 +57,13 @@ class PredictBody(Cut, frozen=True, kw_only=True):
 
 
 class RerankBody(Cut, frozen=True, kw_only=True):
+    """`label` is ours: which output of a model with several is the score."""
+
     query: str
     texts: list[str]
     raw_scores: bool | None = None
     return_text: bool | None = None
+    label: str | None = None
 
 
 class TokenizeBody(msgspec.Struct, frozen=True):
@@ -70,6 +75,10 @@ class TokenizeBody(msgspec.Struct, frozen=True):
 class Embed(EncodeRequest, frozen=True, kw_only=True):
     alone: bool = False
     """The input was one text, not a list of texts; the answer is a list all the same."""
+
+
+class Similarity(EncodeRequest, frozen=True, kw_only=True):
+    """The source is the first of the inputs; the others are compared with it."""
 
 
 class Predict(ScoreRequest, frozen=True, kw_only=True):
@@ -103,12 +112,17 @@ def request_of(route: str, body: bytes) -> EncodeRequest | ScoreRequest | Tokeni
             return _rerank_request(decode(_rerank, body))
         case "tokenize":
             return _tokenize_request(decode(_tokenize, body))
-    return _embed_request(decode(_embed, body), _KINDS.get(route, "dense"))
+    asked, kind = decode(_embed, body), _KINDS.get(route, "dense")
+    if not isinstance(asked.inputs, Compared):
+        return _embed_request(asked, asked.inputs, kind)
+    if kind == "dense":
+        return _similarity_request(decode(_similarity, body))
+    raise InvalidInput("inputs is an object; this route takes a text or a list of texts", param="inputs")
 
 
-def _embed_request(asked: EmbedBody, kind: Kind) -> Embed:
-    alone = isinstance(asked.inputs, str)
-    texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
+def _embed_request(asked: EmbedBody, inputs: str | list[str], kind: Kind) -> Embed:
+    alone = isinstance(inputs, str)
+    texts = [inputs] if isinstance(inputs, str) else inputs
     return Embed(
         inputs=_texts(texts, "inputs"),
         alone=alone,
@@ -120,11 +134,10 @@ def _embed_request(asked: EmbedBody, kind: Kind) -> Embed:
     )
 
 
-def _similarity_request(asked: SimilarityBody) -> EncodeRequest:
-    """The source, then what it is compared with."""
+def _similarity_request(asked: SimilarityBody) -> Similarity:
     cut = asked.parameters or Cut()
     sentences = _texts(asked.inputs.sentences, "inputs.sentences")
-    return EncodeRequest(
+    return Similarity(
         inputs=[Text(asked.inputs.source_sentence), *sentences],
         kinds=("dense",),
         prompt=cut.prompt_name or "",
@@ -171,6 +184,7 @@ def _rerank_request(asked: RerankBody) -> Rerank:
         truncate=asked.policy,
         raw=raw,
         bounded=not raw,
+        label=asked.label or "",
         return_text=asked.return_text or False,
     )
 
