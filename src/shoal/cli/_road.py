@@ -18,6 +18,7 @@ from shoal.node.agent import Agent
 from shoal.node.measured import MeasuredStore
 from shoal.node.scheduler import Settings
 from shoal.observe import log as logs
+from shoal.observe.garbage import collect_seldom
 from shoal.queue import Limits
 from shoal.queue.inprocess import InProcessQueue
 
@@ -58,6 +59,7 @@ async def serve(road: Road) -> None:
     server = make_server(gateway, road.gateway)
     _on_signals(stopping)
     agent.start()
+    collect_seldom()
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     port = sock.getsockname()[1]
     log.info("listening", extra=logs.fields(url=f"http://{road.host}:{port}", models=len(store.models())))

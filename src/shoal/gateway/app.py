@@ -1,5 +1,6 @@
 """The ASGI application: one function a request goes through, from its head to its answer's last byte."""
 
+import asyncio
 import itertools
 import logging
 import secrets
@@ -38,7 +39,7 @@ class Models(Protocol):
     """What the gateway asks of the catalog. `resolve` raises ModelNotFound with a way out."""
 
     def resolve(self, name: str) -> Model: ...
-    def default_model(self, task: str) -> Model: ...
+    def default_model(self, task: str, kind: str = "") -> Model: ...
 
 
 class Gateway:
@@ -52,6 +53,7 @@ class Gateway:
         self._settings = settings
         self._in_flight = 0
         self._budget = BodyBudget(settings.max_in_flight_bytes)
+        self._loop = asyncio.get_running_loop()  # to ask for it each time is a system call on Python 3.11
         self._ids = map(f"{secrets.token_hex(6)}{{:x}}".format, itertools.count(1))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +95,7 @@ class Gateway:
         try:
             received = time.time()
             self._check_room(headers)
-            with Watch(leaving) as watch:
+            with Watch(leaving, self._loop) as watch:
                 watch.until(self._settings.body_timeout_s, self._too_slow)
                 content = await body.read(headers)
                 target = target.of(content)
@@ -161,7 +163,7 @@ class Gateway:
     def _resolve(self, target: routing.Target, body: bytes) -> Model:
         name = target.model or target.dialect.peek(target.route.name, body)
         if not name:
-            return self._models.default_model(target.route.task)
+            return self._models.default_model(target.route.task, target.route.kind)
         try:
             return self._models.resolve(name)
         except ShoalError:

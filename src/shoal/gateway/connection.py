@@ -6,7 +6,7 @@ that its client does not read.
 
 import asyncio
 import re
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -15,7 +15,35 @@ from shoal.gateway.settings import GatewaySettings
 from shoal.gateway.waiting import Leaving
 from shoal.observe import metrics
 
+_CONTINUE = b"HTTP/1.1 100"
 _UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
+
+
+class _Joining:
+    """A transport that keeps an answer's head back until its body begins: one system call, and one packet."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n") and not data.startswith(_CONTINUE):
+            self._head = data
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        if self._head:
+            self.write(b"")
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class Connection(HttpToolsProtocol):
@@ -28,6 +56,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._joining = _Joining(transport)
+        self.transport = self._joining  # type: ignore[assignment]  # as much of one as is used
         self._leaving: Leaving = set()
         metrics.CONNECTIONS.set(len(self.connections))
         if len(self.connections) > self.settings.max_connections:
@@ -66,6 +96,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self._joining.flush()  # an answer to HEAD has no body
         if self.transport.get_write_buffer_size():
             self._wait_for_reader()
         super().on_response_complete()

@@ -16,9 +16,8 @@ class Watch:
     One timer and no task of its own, for the whole of a request: this is on everyone's way.
     """
 
-    def __init__(self, leaving: Leaving) -> None:
-        self._leaving = leaving
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, leaving: Leaving, loop: asyncio.AbstractEventLoop) -> None:
+        self._leaving, self._loop = leaving, loop
         self._timer: asyncio.TimerHandle | None = None
         self._why: ShoalError | None = None
 

@@ -13,8 +13,8 @@ class Load(msgspec.Struct, frozen=True):
     """A replica at one moment. `backlog` is in micro-batches' worth, those that run counted whole; `waiting_*` is
     what the node could send.
 
-    `linger_until` is a clock reading up to which clients that were just answered are likely to come back, `sent_at`
-    when the last window went.
+    `linger_until` is a clock reading up to which clients that were just answered are likely to come back;
+    `sent_at` is when the last window went.
     """
 
     streams: int
@@ -37,13 +37,13 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 def next_window(load: Load, now: float) -> Decision:
-    """What to hand over, so that the runtime has a micro-batch for each stream to choose from besides those that run:
-    of more texts it cuts micro-batches more alike in length.
+    """What to hand over, so that the runtime has a micro-batch for each stream to choose from besides those that
+    run: of more texts it cuts micro-batches more alike in length.
 
     1. Nothing waits, or the runtime has that much: nothing.
     2. A full micro-batch waits: as much as there is room for.
-    3. A stream is idle: all that waits; but after a burst of answers only once the burst's clients have had a moment
-       to come back.
+    3. A stream is idle: all that waits; but after a burst of answers only once the burst's clients have had a
+       moment to come back.
     4. All are busy: the little that waits is sent ahead, but not text by text.
     """
     room = 2 * load.streams - load.backlog

@@ -18,6 +18,7 @@ import msgspec
 import uvloop
 
 from shoal.observe import log as logs
+from shoal.observe.garbage import collect_seldom
 from shoal.protocol import frames
 from shoal.protocol.errors import ModelLoadFailed, ShoalError
 from shoal.protocol.items import Output
@@ -98,6 +99,7 @@ class Host:
         self._give_back()
         self._streams = ThreadPoolExecutor(runtime.profile.slots, "stream")
         self._idle = set(range(runtime.profile.slots))
+        collect_seldom()
         self._control.send(frames.Loaded(time.monotonic() - began, runtime.profile))
 
     async def _prepare(self, window: frames.Window) -> None:
@@ -122,8 +124,8 @@ class Host:
         self._ready = deque(entry for entry in self._ready if entry.key not in gone)
 
     def _dispatch(self) -> None:
-        """Give every idle stream a micro-batch; and the engine one ahead, if it is a full one. A text that is alone
-        has them all."""
+        """Give every idle stream a micro-batch; and the engine one ahead, if it is a full one. A text that is
+        alone has them all."""
         if not self._idle or not self._ready:
             return
         assert self._runtime is not None
