@@ -153,6 +153,18 @@ def test_the_default_is_the_cards_own_then_the_first_by_name_and_a_stand_in_last
     assert store.default_model("tokenize").name == "zz"
 
 
+def test_the_default_gives_the_kind_asked_for_and_its_score_needs_no_label(store: Store) -> None:
+    store.add("shoal/virtual-labels")
+    store.add("shoal/virtual-reranker")
+    store.add("shoal/virtual-encoder")
+    assert store.default_model("score").name == "shoal/virtual-reranker"
+    with pytest.raises(ModelNotFound, match="no model here gives sparse vectors; `shoal models --kind sparse`"):
+        store.default_model("encode", "sparse")
+    store.add("shoal/virtual-every-kind")
+    assert store.default_model("encode", "sparse").name == "shoal/virtual-every-kind"
+    assert store.default_model("encode", "dense").name == "shoal/virtual-encoder"
+
+
 def test_home_is_the_argument_then_the_setting_then_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,19 +98,28 @@ class Store:
             raise no_such_variant(model, asked.variant, known)
         return msgspec.structs.replace(model, variant=asked.variant)
 
-    def default_model(self, task: str) -> Model:
-        """Where a request names none: a card's own default, else the first by name, stand-ins last.
+    def default_model(self, task: str, kind: str = "") -> Model:
+        """Where a request names none: a card's own default, else the first by name. Stand-ins come last, and
+        before them models with several labels, of which a request must name one. `kind` is a kind of vector that
+        the model has to give.
 
         For what every model can do, encoders come first.
         """
-        able = [model for model in self._models.values() if model.facts.can(task)]
+        able = [m for m in self._models.values() if m.facts.can(task) and kind in ("", *m.facts.kinds)]
         if not able:
-            raise ModelNotFound(f"no model here can {task}; `shoal models --all` lists what can be added")
+            lacking = f"gives {kind} vectors" if kind else f"can {task}"
+            wanted = f"--kind {kind}" if kind else "--all"
+            raise ModelNotFound(f"no model here {lacking}; `shoal models {wanted}` lists what can be added")
         of_task = [model for model in able if task in model.facts.tasks]
         encoders = [model for model in able if "encode" in model.facts.tasks]
         return min(
             of_task or encoders or able,
-            key=lambda m: (not m.card.default, isinstance(m.card.source, Virtual), m.name),
+            key=lambda m: (
+                not m.card.default,
+                isinstance(m.card.source, Virtual),
+                len(m.facts.labels) > 1,
+                m.name,
+            ),
         )
 
     def add(

@@ -17,7 +17,8 @@ from shoal.protocol.facts import Facts
 
 
 class Route(msgspec.Struct, frozen=True):
-    """`path` is literal but for a last `{model}`, which may hold slashes. `task` names a file in tasks/.
+    """`path` is literal but for a last `{model}`, which may hold slashes. `task` names a file in tasks/; `kind` is
+    the kind of vector that answers it, if the body does not choose.
 
     Where several routes share a method and a path, each but one has `keys`: a JSON body with any of them at its
     top level is that route's, and every other body is the one's without.
@@ -28,6 +29,7 @@ class Route(msgspec.Struct, frozen=True):
     path: str
     task: str
     keys: tuple[str, ...] = ()
+    kind: str = ""
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -63,8 +63,8 @@ _IS_QUERY = {"search_query": True, "search_document": False}
 class CohereEmbed:
     name = "cohere_embed"
     routes = (
-        Route("embed_v1", "POST", "/v1/embed", "encode"),
-        Route("embed_v2", "POST", "/v2/embed", "encode"),
+        Route("embed_v1", "POST", "/v1/embed", "encode", kind="dense"),
+        Route("embed_v2", "POST", "/v2/embed", "encode", kind="dense"),
     )
 
     def peek(self, route: str, body: bytes) -> str:

@@ -46,7 +46,7 @@ _encoder = msgspec.json.Encoder()
 
 class OpenAI:
     name = "openai"
-    routes = (Route("embeddings", "POST", "/v1/embeddings", "encode"),)
+    routes = (Route("embeddings", "POST", "/v1/embeddings", "encode", kind="dense"),)
 
     def peek(self, route: str, body: bytes) -> str:
         return peek_model(body)

@@ -31,10 +31,10 @@ _encoder = msgspec.json.Encoder()
 
 
 _ROUTES = (
-    Route("embed", "POST", "/embed", "encode"),
-    Route("embed_all", "POST", "/embed_all", "encode"),
-    Route("embed_sparse", "POST", "/embed_sparse", "encode"),
-    Route("similarity", "POST", "/similarity", "encode"),
+    Route("embed", "POST", "/embed", "encode", kind="dense"),
+    Route("embed_all", "POST", "/embed_all", "encode", kind="multivector"),
+    Route("embed_sparse", "POST", "/embed_sparse", "encode", kind="sparse"),
+    Route("similarity", "POST", "/similarity", "encode", kind="dense"),
     Route("tokenize", "POST", "/tokenize", "tokenize"),
     Route("predict", "POST", "/predict", "score"),
     Route("rerank_tei", "POST", "/rerank", "score", keys=("texts",)),
@@ -44,7 +44,7 @@ _ROUTES = (
 class Tei:
     name = "tei"
     routes = (
-        Route("embed_root", "POST", "/", "encode"),
+        Route("embed_root", "POST", "/", "encode", kind="dense"),
         *_ROUTES,
         *(Route(route.name, route.method, route.path + "/{model}", route.task) for route in _ROUTES),
     )
