@@ -50,6 +50,7 @@ def test_a_refused_connection_waits_as_long_as_it_is_told_to():
         run = closed(target, REQUESTS, 3, seconds=0.3, warm_up_s=0)
     assert run.errors == {"429": 3}
     assert {a.retry_after_s for a in run.answers} == {60.0}
+    assert 0 < run.rested_s <= 3 * 0.3
 
 
 def test_a_connection_that_breaks_is_counted_and_opened_again():

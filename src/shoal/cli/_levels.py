@@ -16,6 +16,7 @@ from shoal.lab.report import Level, Report
 
 BUSY = 0.9  # of one core: from here on the generator may be the limit
 STALLED_MS = 300
+RESTING = 0.01
 LATE = 0.25  # of the 99th percentile
 
 
@@ -117,6 +118,8 @@ def _warnings(level: Level) -> list[str]:
     if level.errors:
         kinds = ", ".join(f"{kind} {count} times" for kind, count in level.errors.items())
         found.append(f"failed: {kinds}" + (f"; the server says: {level.complaint}" if level.complaint else ""))
+    if level.resting > RESTING:
+        found.append(f"refused connections rested, as they were asked to, {level.resting:.0%} of the time")
     if level.generator_share > BUSY:
         found.append("the generator itself had a core to its limit; the server may do more than this")
     if level.late_ms > max(1, LATE * level.p99_ms):

@@ -58,6 +58,7 @@ class ClosedLoop:
         self._record.answer(connection, *asked, now)
         connection.asked = None
         wait_s = connection.reader.retry_after_s
+        self._record.rest(now, wait_s)
         if not connection.is_open:
             self._reopen(connection, wait_s)
         elif wait_s:

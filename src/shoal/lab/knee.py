@@ -39,7 +39,7 @@ class Point(msgspec.Struct, frozen=True):
     p99_s: float
     offered: float = 0.0
     failed: float = 0.0
-    """Share of requests without a good answer."""
+    """Share of requests without a good answer, or of connections that wait as a refusal asked them to."""
 
 
 class Knee(msgspec.Struct, frozen=True):

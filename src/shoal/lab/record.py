@@ -26,6 +26,7 @@ class Record:
         self._answers: list[Answer] = []
         self._complaint = ""
         self._stalled_s = 0.0
+        self._rested_s = 0.0
 
     def open(self, since: float, seconds: float) -> None:
         """The window, on an event loop that is running."""
@@ -78,6 +79,10 @@ class Record:
         request = self._requests[place]
         self._answers.append(Answer(began - self.since, now - began, 0, request.items, request.tokens, fault))
 
+    def rest(self, now: float, seconds: float) -> None:
+        """A connection that will send nothing for so long, because a refusal asked for that."""
+        self._rested_s += max(0.0, min(now + seconds, self.until) - max(now, self.since))
+
     def _end(self, began: float) -> None:
         if self.since <= began <= self.until:
             self.pending -= 1
@@ -95,6 +100,7 @@ class Record:
             self._answers,
             late_s=quantile(sorted(self.late), 0.99) if self.late else 0.0,
             stalled_s=self._stalled_s,
+            rested_s=self._rested_s,
             reopened=self.reopened,
             cpu_s=cpu_after - cpu,
             own_cpu_s=own_after - own,

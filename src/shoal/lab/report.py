@@ -63,6 +63,8 @@ class Level(msgspec.Struct, frozen=True):
     first_p50_ms: float = 0.0
     first_p99_ms: float = 0.0
     stalled_ms: float = 0.0
+    resting: float = 0.0
+    """Share of the connections' time that they sent nothing because a refusal had asked for that."""
     reopened: int = 0
     late_ms: float = 0.0
     generator_share: float = 0.0
@@ -75,7 +77,7 @@ class Level(msgspec.Struct, frozen=True):
     def point(self) -> Point:
         """For the knee; what was never answered took for ever."""
         p50, p99 = (ms / 1e3 if ms else float("inf") for ms in (self.p50_ms, self.p99_ms))
-        return Point(self.load, self.per_second, p50, p99, self.offered, self.failed)
+        return Point(self.load, self.per_second, p50, p99, self.offered, max(self.failed, self.resting))
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -135,6 +137,7 @@ def level(load: float, runs: Sequence[Run], memory: Memory | None = None) -> Lev
         first_p99_ms=_ms(quantile(firsts, 0.99)),
         errors=dict(errors),
         failed=sum(errors.values()) / began if began else 0.0,
+        resting=sum(run.rested_s for run in runs) / (seconds * load),
         stalled_ms=_ms(max(run.stalled_s for run in runs)),
         reopened=sum(run.reopened for run in runs),
         late_ms=_ms(max(run.late_s for run in runs)),

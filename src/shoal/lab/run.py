@@ -75,6 +75,8 @@ class Run(msgspec.Struct, frozen=True, dict=True):
     late_s: float = 0.0
     stalled_s: float = 0.0
     """The longest time for which the generator stood still; beyond some 0.1 s its figures are worth little."""
+    rested_s: float = 0.0
+    """How long connections sent nothing because a refusal had asked for that, all of them together."""
     reopened: int = 0
     cpu_s: float = 0.0
     """Processor seconds of the watched processes in the window."""
