@@ -1,6 +1,7 @@
 """`shoal add`, `rm` and `models`, run as a person runs them."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from model_folders import write_encoder, write_json, write_scorer
 
 from shoal import cli
+from shoal.cli import _card
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -138,11 +140,63 @@ def test_models_are_found_by_words_task_kind_and_family_here_or_known(shell: She
     assert names_in(shell.run("models", "--kind", "dense", "--family", "bert", "--here")[1]) == {
         "acme/minilm-of-mine"
     }
-    assert shell.run("models", "--family", "mamba") == (
+    assert names_in(shell.run("models", "similarity", "Swedish")[1]) == {"KBLab/sentence-bert-swedish-cased"}
+    assert shell.run("models", "swedish", "klingon") == (
         0,
         "",
-        "no such model; `shoal models --all` lists what `shoal add NAME` can bring\n",
+        "no model is like that; `shoal models --all` lists what `shoal add NAME` can bring\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "known"),
+    [("--task", "embed", "encode, score"), ("--kind", "late", "dense"), ("--family", "mamba", "bert, ")],
+)
+def test_a_filter_that_nothing_can_pass_is_refused_with_those_that_something_does(
+    shell: Shell, option: str, value: str, known: str
+) -> None:
+    code, out, err = shell.run("models", option, value)
+    assert (code, out) == (1, "")
+    assert f"{option} {value}" in err
+    assert known in err
+
+
+def test_a_card_that_cannot_be_served_does_not_say_how_to_add_it(shell: Shell) -> None:
+    refused = next(
+        entry["name"] for entry in shell.read("models", "--all", "--json") if entry["card"].get("unservable")
+    )
+    out = shell.run("models", refused)[1]
+    assert "refused" in out
+    assert "shoal add" not in out
+
+
+def test_a_copy_says_what_it_was_made_from_and_has_no_revision(shell: Shell, tmp_path: Path) -> None:
+    shell.run("add", str(write_encoder(tmp_path / "mine")))
+    out = shell.run("models", "mine")[1]
+    assert f"a copy of {tmp_path / 'mine'}" in out
+    assert "revision" not in out
+
+
+def test_a_licence_that_its_publisher_does_not_state_is_said_in_words(shell: Shell) -> None:
+    listed = shell.run("models", "--all")[1]
+    assert "not stated" in listed
+    assert "NOASSERTION" not in listed
+
+
+def test_a_narrow_terminal_gets_fewer_columns_and_their_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [["MODEL", "TASK", "LICENCE"], ["an/encoder", "encode", "Apache-2.0"]]
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    _card.print_table(rows)
+    out, err = capsys.readouterr()
+    assert out.splitlines() == ["MODEL       TASK", "an/encoder  encode"]
+    assert "LICENCE" in err
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+    _card.print_table(rows)
+    out, err = capsys.readouterr()
+    assert (out.splitlines()[1].split(), err) == (rows[1], "")
 
 
 def test_a_variant_is_shown_as_the_model_it_is_of_and_an_unknown_one_is_refused(

@@ -45,11 +45,12 @@ def rows_of(card: "Card", model: "Model | None") -> list[tuple[str, str]]:
             ("size", megabytes(model.size_bytes) + (", kept" if model.keep else "")),
         ]
     rows += [
-        ("licence", card.licence or "not said"),
+        ("licence", licence(card) or "not said"),
         ("homepage", card.homepage),
-        ("revision", card.revision or ("" if card.verified else "unverified")),
+        ("from", _origin(card)),
+        ("revision", _revision(card)),
         ("refused", card.unservable),
-        ("files", str(model.folder) if model else f"not here: shoal add {card.name}"),
+        ("files", _files(card, model)),
     ]
     return [(label, words) for label, words in rows if words]
 
@@ -65,15 +66,48 @@ def print_rows(rows: list[tuple[str, str]]) -> None:
 
 
 def print_table(rows: list[list[str]]) -> None:
-    """Columns as wide as their widest cell; the first row is the header."""
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    """Columns as wide as their widest cell; the first row is the header.
+
+    On a terminal that is too narrow, columns are left out from the last, but for the first, and are named.
+    """
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+    widths = [max(map(len, column)) for column in columns]
+    shown = len(columns)
+    while shown > 1 and sum(widths[:shown]) + 2 * (shown - 1) > room:
+        shown -= 1
     for row in rows:
-        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        cells = (f"{cell:<{width}}" for cell, width in zip(row[:shown], widths, strict=False))
         typer.echo("  ".join(cells).rstrip())
+    if shown < len(columns):
+        typer.echo(f"This terminal is too narrow for {', '.join(rows[0][shown:])}.", err=True)
 
 
 def _wrap(line: str, room: int) -> list[str]:
     return textwrap.wrap(line, room, break_long_words=False, break_on_hyphens=False)
+
+
+def licence(card: "Card") -> str:
+    """As people write it: SPDX has a word for a publisher that says none."""
+    return "not stated" if card.licence == "NOASSERTION" else card.licence
+
+
+def _origin(card: "Card") -> str:
+    """Where a copy was taken from; a card that comes with Shoal says it among its sources."""
+    from shoal.catalog import Folder, Tar
+
+    return f"a copy of {card.source.path}" if isinstance(card.source, Folder | Tar) else ""
+
+
+def _revision(card: "Card") -> str:
+    """What was copied from this machine has none, and nobody could have looked it up."""
+    return card.revision or ("" if card.verified or _origin(card) else "unverified")
+
+
+def _files(card: "Card", model: "Model | None") -> str:
+    if model is not None:
+        return str(model.folder)
+    return "not here" if card.unservable else f"not here: shoal add {card.name}"
 
 
 def megabytes(size_bytes: int) -> str:
@@ -103,25 +137,36 @@ def _runtime(model: "Model") -> str:
     return profile.runtime + (", as published" if published else f", {profile.dtype}")
 
 
+_WEIGHTS = {
+    "relu": "relu(logit)",
+    "log1p_relu": "log(1 + relu(logit))",
+    "log1p_log1p_relu": "log(1 + log(1 + relu(logit)))",
+}
+
+
 def _words(model: "Model") -> str:
     sparse = model.facts.sparse
     if sparse is None:
         return ""
-    queries = "" if sparse.queries == "network" else f"; queries by the table {sparse.table}"
-    return f"weights of words, {sparse.pooling} of {sparse.activation}{queries}"
+    queries = "" if sparse.queries == "network" else f"; of a query, those of the table {sparse.table}"
+    over = {"max": "greatest", "sum": "sum"}[sparse.pooling]
+    return f"a weight each, the {over} over all places in the text of {_WEIGHTS[sparse.activation]}{queries}"
 
 
 def _tokens(model: "Model") -> str:
     many = model.facts.multivector
     if many is None:
         return ""
-    query = f"queries filled up to {many.query_tokens}" if many.expand else "queries as they are"
-    return f"a vector of {many.dims} dims each, {query}, {len(many.skip)} words skipped in documents"
+    filled = f", queries filled up to {many.query_tokens}" if many.expand else ""
+    skipped = f", {len(many.skip)} words skipped in documents" if many.skip else ""
+    return f"a vector of {many.dims} dims each{filled}{skipped}"
 
 
 def _score(model: "Model") -> str:
     facts = model.facts
-    return f"through {facts.activation}" if facts.reads_pairs else "MaxSim of the tokens' vectors"
+    if not facts.reads_pairs:
+        return "MaxSim of the tokens' vectors"
+    return "logits, as the model has no activation" if facts.activation == "identity" else f"by {facts.activation}"
 
 
 def _variants(model: "Model") -> list[str]:

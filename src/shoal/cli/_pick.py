@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from shoal.protocol.errors import InvalidInput
+
 if TYPE_CHECKING:
     from shoal.catalog import Card, Model
 
@@ -32,6 +34,17 @@ class Asked(msgspec.Struct, frozen=True):
 
     def __bool__(self) -> bool:
         return bool(self.text or self.task or self.family or self.kind)
+
+    def check(self, entries: "list[Entry]") -> None:
+        """Raises InvalidInput, with what there is, for a task, kind or family that none of all entries has."""
+        for option, asked, found in (
+            ("task", self.task, [entry.tasks for entry in entries]),
+            ("kind", self.kind, [entry.kinds for entry in entries]),
+            ("family", self.family, [entry.family for entry in entries]),
+        ):
+            known = sorted({value for values in found for value in values if value})
+            if asked and asked not in known:
+                raise InvalidInput(f"--{option} {asked}: no model is known of it; there is {', '.join(known)}")
 
     def fits(self, entry: Entry) -> bool:
         card = entry.card

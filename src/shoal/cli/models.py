@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def command(app: typer.Typer) -> None:
     @app.command()
     def models(
-        name: str = typer.Argument(
-            "", metavar="[NAME]", show_default=False, help="Show this one in detail, or search for these words."
+        words: list[str] | None = typer.Argument(
+            None, metavar="NAME", show_default=False, help="Show this one in detail, or search for these words."
         ),
         task: str = typer.Option("", "--task", help="Only what can do this: encode or score."),
         kind: str = typer.Option("", "--kind", help="Only what gives these: dense, sparse or multivector."),
@@ -28,12 +28,13 @@ def command(app: typer.Typer) -> None:
         from shoal.cli._pick import Asked
 
         store = Store()
+        name = " ".join(words or ())
         asked = Asked(name, task, family, kind)
         found = _found(store, asked, here or not (every or asked))
-        if name and (_is_known(store, name) or not found):
+        if name and " " not in name and (_is_known(store, name) or not found):
             _show_one(store, name, as_json)
         else:
-            _show_all(store, found, as_json)
+            _show_all(store, found, as_json, is_search=bool(asked))
         for broken, why in store.problems.items():
             typer.echo(f"{broken} cannot be served: {why}", err=True)
 
@@ -50,6 +51,7 @@ def _found(store: "Store", asked: Any, only_here: bool) -> "list[Entry]":
 
     installed = store.models()
     entries = [entry_of(card, installed.get(name)) for name, card in store.cards().items()]
+    asked.check(entries)
     return [entry for entry in entries if (entry.model or not only_here) and asked.fits(entry)]
 
 
@@ -70,14 +72,15 @@ def _provenance(card: "Card") -> list[tuple[str, str]]:
     return [("", "")] + [(field, " ".join(words.split())) for field, words in card.provenance.items()]
 
 
-def _show_all(store: "Store", entries: "list[Entry]", as_json: bool) -> None:
+def _show_all(store: "Store", entries: "list[Entry]", as_json: bool, *, is_search: bool) -> None:
     from shoal.cli import _card
 
     if as_json:
         _print_json([_card.as_data(e.card, e.model, is_default=_is_default(store, e.model)) for e in entries])
         return
     if not entries:
-        typer.echo("no such model; `shoal models --all` lists what `shoal add NAME` can bring", err=True)
+        lacking = "no model is like that" if is_search else "no model is here yet"
+        typer.echo(f"{lacking}; `shoal models --all` lists what `shoal add NAME` can bring", err=True)
         return
     rows = [_row(entry, _is_default(store, entry.model)) for entry in entries]
     _card.print_table([["MODEL", "TASK", "KINDS", "DIMS", "TOKENS", "SIZE", "LICENCE"], *rows])
@@ -90,7 +93,7 @@ def _row(entry: "Entry", is_default: bool) -> list[str]:
     missing = "cannot be served" if entry.card.unservable else "not here"
     size = _card.megabytes(entry.model.size_bytes) if entry.model else missing
     dims, tokens = str(entry.dims or ""), str(entry.max_tokens or "")
-    return [entry.card.name, task, ", ".join(entry.kinds), dims, tokens, size, entry.card.licence]
+    return [entry.card.name, task, ", ".join(entry.kinds), dims, tokens, size, _card.licence(entry.card)]
 
 
 def _is_default(store: "Store", model: "Model | None") -> bool:
