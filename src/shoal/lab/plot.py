@@ -41,16 +41,16 @@ def figure_class() -> Any:
 def _throughput(axes: Any, report: Report) -> None:
     loads = [level.load for level in report.levels]
     rates = [level.items_per_second for level in report.levels]
-    axes.plot(loads, rates, marker="o", color=BLUE, label="items/s", zorder=3)
+    axes.plot(loads, rates, marker="o", color=BLUE, zorder=3)
     failed = [(level.load, level.items_per_second) for level in report.levels if level.failed > 0.01]
     if failed:
         axes.scatter(*zip(*failed, strict=True), marker="x", s=70, color=RED, zorder=4, label="over 1 % failed")
+        axes.legend(loc="lower right", frameon=False)
     axes.set_ylabel("items/s")
     axes.set_ylim(0, max(rates, default=1) * 1.18 or 1)
     tokens = axes.secondary_yaxis("right", functions=_scale(report))
     tokens.set_ylabel("tokens/s", color=GREY)
     tokens.tick_params(colors=GREY)
-    axes.legend(loc="lower right", frameon=False)
 
 
 def _scale(report: Report) -> Any:
