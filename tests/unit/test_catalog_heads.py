@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from model_folders import module, write_encoder, write_json, write_plain, write_scorer
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from shoal.catalog.inspect import read_facts
 from shoal.catalog.readme import licence_of
@@ -155,7 +155,7 @@ def test_an_encoder_trained_from_a_classifier_is_an_encoder(tmp_path: Path) -> N
 
 
 def write_masked(folder: Path, tags: str = "") -> Path:
-    write_plain(folder, architectures=["BertForMaskedLM"])
+    write_plain(folder, masked=True, architectures=["BertForMaskedLM"])
     if tags:
         (folder / "README.md").write_text(f"---\nlicense: mit\ntags:\n- {tags}\n---\n")
     return folder
@@ -315,10 +315,12 @@ def test_a_card_whose_kinds_do_not_fit_what_it_describes_is_refused(
 def test_shards_are_taken_with_their_index_and_missed_if_one_is_gone(tmp_path: Path) -> None:
     folder = write_encoder(tmp_path / "m")
     names = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
-    for name in names:
-        save_file({name: np.ones(3, np.float16)}, folder / name)
+    weights = load_file(folder / "model.safetensors")
+    places = {name: names[i % 2] for i, name in enumerate(weights)}
+    for shard in names:
+        save_file({name: weights[name] for name in places if places[name] == shard}, folder / shard)
     (folder / "model.safetensors").unlink()
-    write_json(folder / "model.safetensors.index.json", {"weight_map": {name: name for name in names}})
+    write_json(folder / "model.safetensors.index.json", {"weight_map": places})
     store = Store(tmp_path / "home")
     model = store.add(folder)
     assert {path.name for path in model.folder.glob("*.safetensors*")} == {*names, "model.safetensors.index.json"}

@@ -131,7 +131,7 @@ def test_a_name_that_says_archive_and_holds_something_else_is_refused(store: Sto
 def test_an_archive_that_holds_a_name_twice_is_refused(store: Store, folder: Path, tmp_path: Path) -> None:
     entry = entry_of("m/config.json")
     entry.size = 2
-    with pytest.raises(InvalidInput, match="config.json' twice"):
+    with pytest.raises(InvalidInput, match=r"config\.json' twice"):
         store.add(with_entry(tmp_path / "m.tar", folder, entry, b"{}"))
 
 

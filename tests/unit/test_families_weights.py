@@ -168,7 +168,6 @@ def entry(**changes: object) -> dict[str, object]:
     [
         b"{",
         b"[]",
-        entry(dtype="F8_E4M3"),
         entry(shape=[3]),
         entry(shape=[-2]),
         entry(data_offsets=[0, 16]),
@@ -201,3 +200,18 @@ def test_a_config_that_is_missing_or_broken_fails_the_load(tmp_path, content):
         (tmp_path / "config.json").write_bytes(content.encode("latin-1"))
     with pytest.raises(ModelLoadFailed, match=r"config\.json"):
         Checkpoint(tmp_path)
+
+
+def test_a_dtype_that_is_not_known_fails_where_it_is_asked_for(tmp_path):
+    write_raw(tmp_path, {"odd": {"dtype": "F8_E4M3", "shape": [8], "data_offsets": [0, 8]}}, bytes(8))
+    checkpoint = Checkpoint(tmp_path)
+    with pytest.raises(ModelLoadFailed, match="'odd' is of dtype F8_E4M3; known: F64"):
+        checkpoint.weight("odd", 8)
+
+
+@pytest.mark.parametrize("said", [0, -1, True, 2.0, "2", [2]])
+def test_a_count_that_is_none_is_refused(tmp_path, said):
+    write_raw(tmp_path, {}, b"")
+    (tmp_path / "config.json").write_text(json.dumps({"layers": said}))
+    with pytest.raises(ModelLoadFailed, match="as layers, not a whole number from 1"):
+        Checkpoint(tmp_path).count("layers")

@@ -146,8 +146,8 @@ class _Counted(io.FileIO):
         elif self.tell() + more_bytes > listed:
             self._file.part.unlink()
             raise ModelLoadFailed(
-                f"{self._file.listed.rfilename} of {self._file.repo} has {listed} bytes by the hub's list, and more "
-                "came. Nothing of it was kept"
+                f"{self._file.listed.rfilename} of {self._file.repo} has {listed} bytes by the hub's list, and "
+                "more came. Nothing of it was kept"
             )
 
 

@@ -7,6 +7,7 @@ from shoal.catalog.layout import Layout, torch_name
 from shoal.protocol.errors import InvalidInput
 
 _ACTIVATIONS = ("identity", "sigmoid", "softmax")
+_MOST_LABELS = 10_000
 _BY_PROBLEM = {
     "multi_label_classification": "sigmoid",
     "single_label_classification": "softmax",
@@ -56,6 +57,8 @@ def _labels(config: Config) -> list[str]:
     transformers takes two where a file names none, and so names none where there are two.
     """
     named = config.id2label or {}
+    if (config.num_labels or 0) > _MOST_LABELS or len(named) > _MOST_LABELS:
+        raise InvalidInput(f"config.json says that there are more than {_MOST_LABELS} labels, which is not served")
     count = config.num_labels or len(named) or 2
     if not named:
         return [f"LABEL_{i}" for i in range(count)]

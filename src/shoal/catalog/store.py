@@ -35,7 +35,7 @@ from shoal.catalog.settle import settle
 from shoal.catalog.tables import write_table
 from shoal.catalog.variants import variants_of
 from shoal.catalog.wanted import card_for
-from shoal.catalog.weights import check_weights
+from shoal.catalog.weights import check_model, check_weights
 from shoal.protocol.errors import InvalidInput, ModelNotFound
 from shoal.protocol.facts import Facts
 
@@ -276,6 +276,7 @@ def _facts(folder: Path, card: Card) -> Facts:
         return settle({"files": "none"}, card.facts)
     facts = read_facts(folder, card.facts)
     check_weights(folder)
+    check_model(folder, facts)
     return facts
 
 

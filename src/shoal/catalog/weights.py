@@ -1,11 +1,17 @@
-"""Whether the files of weights are what their names say, told from their first bytes. Reads no tensor."""
+"""Whether the files of weights are what their names say, told from their first bytes, and whether what is in them
+makes the model that its other files describe. Nothing is computed.
+"""
 
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
 from shoal.catalog.configs import read
-from shoal.protocol.errors import InvalidInput
+from shoal.families import all_families
+from shoal.families.shapes import check_network, check_reader
+from shoal.protocol.errors import InvalidInput, ModelLoadFailed
+from shoal.protocol.facts import Facts
 
 _MAX_HEADER_BYTES = 100_000_000
 _POINTER = b"version https://git-lfs"
@@ -27,6 +33,19 @@ def check_weights(folder: Path) -> None:
     """
     for path in _files(folder):
         _check_file(path)
+
+
+def check_model(folder: Path, facts: Facts) -> None:
+    """Raises InvalidInput for a tokenizer that reads nothing, and for weights that are missing, do not fit each
+    other, or have no rows for what would be looked up. What a graph or PyTorch make of theirs shows at a load.
+    """
+    family = all_families().get(facts.family)
+    try:
+        check_reader(folder, facts)
+        if family is not None and facts.files == "safetensors":
+            check_network(family, folder, facts)
+    except ModelLoadFailed as e:
+        raise InvalidInput(f"config.json, tokenizer.json and the weights do not make a model: {e.message}") from e
 
 
 def _files(folder: Path) -> list[Path]:
@@ -67,9 +86,11 @@ def _check_safetensors(path: Path) -> None:
     try:
         entries = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
         entries.pop("__metadata__", None)
-        ends = [msgspec.json.decode(raw, type=_Tensor).data_offsets[1] for raw in entries.values()]
+        places = sorted(msgspec.json.decode(raw, type=_Tensor).data_offsets for raw in entries.values())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
         raise InvalidInput(f"{path.name} has a broken header: {e}") from e
-    expected = 8 + length + max(ends, default=0)
+    if any(begin != before for (_, before), (begin, _) in pairwise([(0, 0), *places])):
+        raise InvalidInput(f"{path.name} has weights that lie over each other, or with holes between them")
+    expected = 8 + length + max((end for _, end in places), default=0)
     if size != expected:
         raise InvalidInput(f"{path.name} has {size} bytes where its header says {expected}: it was cut short")

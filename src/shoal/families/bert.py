@@ -13,20 +13,20 @@ from shoal.protocol.facts import Facts
 
 class _Bert(Layers):
     def __init__(self, ops: Ops, checkpoint: Checkpoint, facts: Facts) -> None:
-        say = checkpoint.setting
+        say, count = checkpoint.setting, checkpoint.count
         super().__init__(
             ops,
             checkpoint,
-            width=say("hidden_size"),
-            heads=say("num_attention_heads"),
+            width=count("hidden_size"),
+            heads=count("num_attention_heads"),
             eps=say("layer_norm_eps", 1e-12),
             activation=say("hidden_act", "gelu"),
         )
         check_kind(checkpoint, "bert", ("bert",))
         if (positions := say("position_embedding_type", "absolute")) != "absolute":
             raise ModelLoadFailed(f"family bert cannot compute {positions} positions")
-        check_length(facts, say("max_position_embeddings"))
-        if facts.reads_pairs and say("type_vocab_size") < 2:
+        check_length(facts, count("max_position_embeddings"))
+        if facts.reads_pairs and count("type_vocab_size") < 2:
             raise ModelLoadFailed("a model that scores pairs needs two segments, this one has one")
 
     def states(self) -> Node:
@@ -34,7 +34,7 @@ class _Bert(Layers):
         positions = ops.rows(self.table("position", "max_position_embeddings"), ops.positions)
         segments = ops.rows(self.table("token_type", "type_vocab_size"), ops.segments)
         x = self.norm(ops.add(ops.add(self.words_of_ids(), segments), positions), "embeddings.LayerNorm")
-        for i in range(self.checkpoint.setting("num_hidden_layers")):
+        for i in range(self.checkpoint.count("num_hidden_layers")):
             x = self.post_norm(x, f"encoder.layer.{i}", Names())
         return x
 

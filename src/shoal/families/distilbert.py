@@ -18,23 +18,23 @@ _NAMES = Names(
 
 class _DistilBert(Layers):
     def __init__(self, ops: Ops, checkpoint: Checkpoint, facts: Facts) -> None:
-        say = checkpoint.setting
+        say, count = checkpoint.setting, checkpoint.count
         super().__init__(
             ops,
             checkpoint,
-            width=say("dim"),
-            heads=say("n_heads"),
+            width=count("dim"),
+            heads=count("n_heads"),
             eps=1e-12,
             activation=say("activation", "gelu"),
         )
         check_kind(checkpoint, "distilbert", ("distilbert",))
-        check_length(facts, say("max_position_embeddings"))
+        check_length(facts, count("max_position_embeddings"))
 
     def states(self) -> Node:
         ops = self.ops
         positions = ops.rows(self.table("position", "max_position_embeddings"), ops.positions)
         x = self.norm(ops.add(self.words_of_ids(), positions), "embeddings.LayerNorm")
-        for i in range(self.checkpoint.setting("n_layers")):
+        for i in range(self.checkpoint.count("n_layers")):
             x = self.post_norm(x, f"transformer.layer.{i}", _NAMES)
         return x
 

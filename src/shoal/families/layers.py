@@ -35,6 +35,8 @@ class Layers(Network):
     def __init__(
         self, ops: Ops, checkpoint: Checkpoint, *, width: int, heads: int, eps: float, activation: str
     ) -> None:
+        if not (isinstance(eps, int | float) and 0 <= eps < 1):
+            raise ModelLoadFailed(f"config.json says {eps!r} as what norms add to a variance")
         if width % heads:
             raise ModelLoadFailed(f"{heads} heads do not divide a width of {width}")
         if activation not in _ACTIVATIONS:
@@ -95,7 +97,7 @@ class Layers(Network):
         file has a bias of the decoder too, that is the one in use."""
         tied = f"{decoder}.weight" not in self.checkpoint
         table = "embeddings.word_embeddings.weight" if tied else f"{decoder}.weight"
-        size = self.checkpoint.setting("vocab_size")
+        size = self.checkpoint.count("vocab_size")
         return Words(
             states=self.norm(self.activated(self.linear(x, dense, self.width), activation), norm),
             weight=self.checkpoint.weight(table, size, self.width),
@@ -105,10 +107,10 @@ class Layers(Network):
     def words_of_ids(self, name: str = "embeddings.word_embeddings.weight") -> Node:
         """The rows of the token ids. A lookup past the end would be undefined, so the table has to have as many
         rows as config.json says; so for `table`."""
-        return self.ops.words(self.checkpoint.table(name, self.checkpoint.setting("vocab_size"), self.width))
+        return self.ops.words(self.checkpoint.table(name, self.checkpoint.count("vocab_size"), self.width))
 
     def table(self, kind: str, size: str) -> Array:
-        rows = self.checkpoint.setting(size)
+        rows = self.checkpoint.count(size)
         return self.checkpoint.weight(f"embeddings.{kind}_embeddings.weight", rows, self.width)
 
 

@@ -22,6 +22,9 @@ class Markers(msgspec.Struct, frozen=True):
     def count(self) -> int:
         return sum(map(len, self.around))
 
+    def all_segments(self) -> set[int]:
+        return {*self.segments, *(segment for part in self.around_segments for segment in part)}
+
     def join(self, texts: Sequence[list[int]]) -> tuple[list[int], list[int]]:
         """Token ids and segment ids of `texts` with the markers between them."""
         ids, segments = list(self.around[0]), list(self.around_segments[0])

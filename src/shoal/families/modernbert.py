@@ -19,30 +19,30 @@ _THETA = {_FULL: ("global_rope_theta", 160_000.0), _NEAR: ("local_rope_theta", 1
 
 class _ModernBert(Layers):
     def __init__(self, ops: Ops, checkpoint: Checkpoint, facts: Facts) -> None:
-        say = checkpoint.setting
+        say, count = checkpoint.setting, checkpoint.count
         super().__init__(
             ops,
             checkpoint,
-            width=say("hidden_size"),
-            heads=say("num_attention_heads"),
+            width=count("hidden_size"),
+            heads=count("num_attention_heads"),
             eps=say("norm_eps", 1e-5),
             activation=say("hidden_activation", "gelu"),
         )
         check_kind(checkpoint, "modernbert", ("modernbert",))
-        check_length(facts, say("max_position_embeddings"))
+        check_length(facts, count("max_position_embeddings"))
         self._length = facts.max_tokens
         self._biased = {part: say(f"{part}_bias", False) for part in ("norm", "attention", "mlp", "classifier")}
-        count, every = say("num_hidden_layers"), say("global_attn_every_n_layers", 3)
-        usual = [_NEAR if i % every else _FULL for i in range(count)]
+        depth, every = count("num_hidden_layers"), count("global_attn_every_n_layers", 3)
+        usual = [_NEAR if i % every else _FULL for i in range(depth)]
         self._kinds: list[str] = say("layer_types", usual)
-        if len(self._kinds) != count or not set(self._kinds) <= set(_THETA):
-            raise ModelLoadFailed(f"layer_types has to say {_FULL} or {_NEAR} of each of {count} layers")
+        if len(self._kinds) != depth or not set(self._kinds) <= set(_THETA):
+            raise ModelLoadFailed(f"layer_types has to say {_FULL} or {_NEAR} of each of {depth} layers")
 
     def states(self) -> Node:
         ops, biased = self.ops, self._biased
         x = self._normed(self.words_of_ids("embeddings.tok_embeddings.weight"), "embeddings.norm")
         turns = {kind: Rotary(self, self._length, self._theta(kind)) for kind in sorted(set(self._kinds))}
-        near = ops.within(self.checkpoint.setting("local_attention", 128) // 2)
+        near = ops.within(self.checkpoint.count("local_attention", 128) // 2)
         for i, kind in enumerate(self._kinds):
             name = f"layers.{i}"
             seen = self._normed(x, f"{name}.attn_norm") if i else x
@@ -61,7 +61,7 @@ class _ModernBert(Layers):
         return self.linear(self._head(self.ops.pool(states, over)), "classifier", labels)
 
     def words(self, states: Node) -> Words:
-        table, size = "embeddings.tok_embeddings.weight", self.checkpoint.setting("vocab_size")
+        table, size = "embeddings.tok_embeddings.weight", self.checkpoint.count("vocab_size")
         own = "decoder.weight" in self.checkpoint
         biased = self.checkpoint.setting("decoder_bias", True)
         return Words(

@@ -26,17 +26,17 @@ _BUCKETS, _REACH = 32, 128
 
 class _MPNet(Layers):
     def __init__(self, ops: Ops, checkpoint: Checkpoint, facts: Facts) -> None:
-        say = checkpoint.setting
+        say, count = checkpoint.setting, checkpoint.count
         super().__init__(
             ops,
             checkpoint,
-            width=say("hidden_size"),
-            heads=say("num_attention_heads"),
+            width=count("hidden_size"),
+            heads=count("num_attention_heads"),
             eps=say("layer_norm_eps", 1e-12),
             activation=say("hidden_act", "gelu"),
         )
         check_kind(checkpoint, "mpnet", ("mpnet",))
-        check_length(facts, say("max_position_embeddings") - _START)
+        check_length(facts, count("max_position_embeddings") - _START)
         if (buckets := say("relative_attention_num_buckets", _BUCKETS)) != _BUCKETS:
             raise ModelLoadFailed(f"family mpnet has {_BUCKETS} buckets of distances, this model {buckets}")
 
@@ -47,7 +47,7 @@ class _MPNet(Layers):
         x = self.norm(x, "embeddings.LayerNorm")
         biases = self.checkpoint.weight("encoder.relative_attention_bias.weight", _BUCKETS, self.heads)
         look = ops.relative(biases[buckets(np.arange(-_REACH, _REACH + 1))])
-        for i in range(self.checkpoint.setting("num_hidden_layers")):
+        for i in range(self.checkpoint.count("num_hidden_layers")):
             x = self.post_norm(x, f"encoder.layer.{i}", _NAMES, look)
         return x
 

@@ -56,24 +56,29 @@ class _Rotated(Layers):
         super().__init__(
             ops,
             checkpoint,
-            width=self.say("hidden_size"),
-            heads=self.say("num_attention_heads"),
+            width=self.count("hidden_size"),
+            heads=self.count("num_attention_heads"),
             eps=self.say("layer_norm_eps", 1e-12),
             activation=self.say("hidden_act", "silu" if self.kind == "nomic_bert" else "gelu"),
         )
         check_kind(checkpoint, "nomic", (self.kind,))
-        check_length(facts, self.say("max_position_embeddings"))
+        check_length(facts, self.count("max_position_embeddings"))
         for name, only in _ONLY.items():
             if (value := checkpoint.config.get(name)) not in (None, only):
                 raise ModelLoadFailed(f"family nomic computes models whose {name} is {only!r}, not {value!r}")
-        self._segments: int = checkpoint.setting("type_vocab_size", 2)
+        self._segments: int = checkpoint.count("type_vocab_size", 2, least=0)
         if facts.reads_pairs and self.kind == "nomic_bert" and self._segments < 2:
             raise ModelLoadFailed("a model that scores pairs needs two segments, this one has one")
         self._length = facts.max_tokens
 
     def say(self, name: str, default: Any = None) -> Any:
-        old = _OLD.get(name, name)
-        return self.checkpoint.setting(name if name in self.checkpoint.config else old, default)
+        return self.checkpoint.setting(self._known_as(name), default)
+
+    def count(self, name: str) -> int:
+        return self.checkpoint.count(self._known_as(name))
+
+    def _known_as(self, name: str) -> str:
+        return name if name in self.checkpoint.config else _OLD.get(name, name)
 
     def states(self) -> Node:
         ops, x = self.ops, self.words_of_ids()
@@ -86,7 +91,7 @@ class _Rotated(Layers):
         rope = {"rope_theta": self.say("rope_theta", self.theta)}
         rope |= (said.get("rope_scaling") or {}) | (said.get("rope_parameters") or {})
         rotary = Rotary(self, self._length, rope)
-        for i in range(self.say("num_hidden_layers")):
+        for i in range(self.count("num_hidden_layers")):
             x = self.layer(x, i, rotary)
         return x
 

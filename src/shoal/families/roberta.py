@@ -13,20 +13,20 @@ from shoal.protocol.facts import Facts
 
 class _Roberta(Layers):
     def __init__(self, ops: Ops, checkpoint: Checkpoint, facts: Facts) -> None:
-        say = checkpoint.setting
+        say, count = checkpoint.setting, checkpoint.count
         super().__init__(
             ops,
             checkpoint,
-            width=say("hidden_size"),
-            heads=say("num_attention_heads"),
+            width=count("hidden_size"),
+            heads=count("num_attention_heads"),
             eps=say("layer_norm_eps", 1e-12),
             activation=say("hidden_act", "gelu"),
         )
         check_kind(checkpoint, "roberta", ("roberta", "xlm-roberta", "camembert"))
         if (positions := say("position_embedding_type", "absolute")) != "absolute":
             raise ModelLoadFailed(f"family roberta cannot compute {positions} positions")
-        self._start: int = say("pad_token_id", 1) + 1
-        check_length(facts, say("max_position_embeddings") - self._start)
+        self._start: int = count("pad_token_id", 1, least=0) + 1
+        check_length(facts, count("max_position_embeddings") - self._start)
 
     def states(self) -> Node:
         """Every token is of segment 0, whatever its tokenizer says, as in transformers."""
@@ -35,7 +35,7 @@ class _Roberta(Layers):
         segment = self.table("token_type", "type_vocab_size")[0]
         x = ops.add(self.words_of_ids(), ops.rows(positions + segment, ops.positions))
         x = self.norm(x, "embeddings.LayerNorm")
-        for i in range(self.checkpoint.setting("num_hidden_layers")):
+        for i in range(self.checkpoint.count("num_hidden_layers")):
             x = self.post_norm(x, f"encoder.layer.{i}", Names())
         return x
 

@@ -48,6 +48,19 @@ class Sides:
         if facts.multivector is not None:
             self._document, self._query = _of_token_vectors(tokenizer, markers, facts)
 
+    @property
+    def segments(self) -> int:
+        """How many there are of them."""
+        return 1 + max(n for side in self._all() for n in side.markers.all_segments())
+
+    @property
+    def highest_marker(self) -> int:
+        ids = [token for side in self._all() for part in side.markers.around for token in part]
+        return max((*ids, *(side.filler for side in self._all())))
+
+    def _all(self) -> tuple[Side, ...]:
+        return (self._both, self._pair, self._document, self._query)
+
     def of(self, item: Item) -> Side:
         if item.pair is not None:
             return self._pair

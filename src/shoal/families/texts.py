@@ -28,6 +28,6 @@ class TextFamily:
         reader = TextReader(load_tokenizer(folder), facts)
         if facts.files == "safetensors":
             known = read_json(folder / "config.json").get("vocab_size", 0)
-            if reader.vocabulary > known:
+            if not isinstance(known, int) or reader.vocabulary > known:
                 raise ModelLoadFailed(f"the tokenizer has {reader.vocabulary} tokens, the model only {known}")
         return reader

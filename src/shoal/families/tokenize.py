@@ -41,6 +41,16 @@ class TextReader:
         self.vocabulary = tokenizer.get_vocab_size(with_added_tokens=True)
         """How many token ids there are."""
 
+    @property
+    def segments(self) -> int:
+        """How many segments the tokenizer tells apart."""
+        return self._sides.segments
+
+    @property
+    def highest_marker(self) -> int:
+        """The greatest id of those that it puts around texts."""
+        return self._sides.highest_marker
+
     def prepare(self, items: Sequence[Item]) -> list[Read]:
         plans = [self._plan(item) for item in items]
         contents = self._excerpts.read({ask for plan in plans if isinstance(plan, list) for ask in plan})

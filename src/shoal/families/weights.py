@@ -26,9 +26,10 @@ _SHARD = re.compile(r"[\w.-]+\.safetensors")
 
 
 class _Stored(NamedTuple):
-    """A weight in whatever dtype its file has it in, and where in the file it begins."""
+    """A weight in whatever dtype its file has it in, and where in the file it begins. No array of a dtype that
+    is not known here: what is not asked for may be of any."""
 
-    array: Array
+    array: Array | str
     path: Path
     offset: int
 
@@ -40,8 +41,7 @@ class Table:
     go every now and then; what is still wanted is found again in the system's cache.
     """
 
-    def __init__(self, stored: _Stored) -> None:
-        array, path, offset = stored
+    def __init__(self, array: Array, path: Path, offset: int) -> None:
         begin = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         with path.open("rb") as file:
             length = offset - begin + array.nbytes
@@ -76,11 +76,11 @@ class Checkpoint:
 
     def weight(self, name: str, *shape: int) -> Array:
         """The weight `name` as fp32. It has to have this shape, where -1 stands for any length."""
-        return _as_fp32(self._stored(name, shape).array)
+        return _as_fp32(self._stored(name, shape)[0])
 
     def table(self, name: str, rows: int, width: int) -> Table:
         """The weight `name`, left in its file. It has to have this shape, where -1 stands for any length."""
-        return Table(self._stored(name, (rows, width)))
+        return Table(*self._stored(name, (rows, width)))
 
     def setting(self, name: str, default: Any = None) -> Any:
         """A value of config.json, or `default` where it says nothing."""
@@ -90,21 +90,30 @@ class Checkpoint:
             raise ModelLoadFailed(f"config.json does not say {name!r}")
         return value
 
-    def _stored(self, name: str, shape: tuple[int, ...]) -> _Stored:
+    def count(self, name: str, default: int | None = None, *, least: int = 1) -> int:
+        """A whole number of config.json, or `default` where it says nothing."""
+        value = self.setting(name, default)
+        if type(value) is not int or value < least:
+            raise ModelLoadFailed(f"config.json says {value!r} as {name}, not a whole number from {least}")
+        return value
+
+    def _stored(self, name: str, shape: tuple[int, ...]) -> tuple[Array, Path, int]:
         if name not in self._weights:
             raise ModelLoadFailed(f"the checkpoint has no weight named {name!r}")
-        found = self._weights[name]
-        given = found.array.shape
+        array, path, offset = self._weights[name]
+        if isinstance(array, str):
+            raise ModelLoadFailed(f"weight {name!r} is of dtype {array}; known: {', '.join(_DTYPES)}")
+        given = array.shape
         if len(given) != len(shape) or any(wanted not in (-1, n) for wanted, n in zip(shape, given, strict=True)):
             raise ModelLoadFailed(f"weight {name!r} has the shape {given}, not {shape}")
-        return found
+        return array, path, offset
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Raises ModelLoadFailed where there is no such file or it holds no JSON object."""
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise ModelLoadFailed(f"cannot read {path.name}: {e}") from e
     if not isinstance(value, dict):
         raise ModelLoadFailed(f"{path.name} holds no JSON object")
@@ -152,7 +161,8 @@ def _map_tensors(path: Path) -> Iterator[tuple[str, _Stored]]:
         header: dict[str, dict[str, Any]] = json.loads(bytes(mapped[8:start]))
         header.pop("__metadata__", None)
         for name, entry in header.items():
-            array = _view(mapped[start:], **entry)
+            known = entry["dtype"] in _DTYPES
+            array = _view(mapped[start:], **entry) if known else str(entry["dtype"])
             yield name, _Stored(array, path, start + entry["data_offsets"][0])
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
         raise ModelLoadFailed(f"cannot read {path.name}: {e}") from e
