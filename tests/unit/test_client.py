@@ -112,6 +112,11 @@ def test_no_texts_give_no_rows_and_no_request(client: Any, wire: Wire) -> None:
     assert wire.paths == []
 
 
+def test_what_a_client_raises_is_found_where_the_client_is() -> None:
+    assert (shoal.ItemsFailed, shoal.ServerUnreachable) == (ItemsFailed, ServerUnreachable)
+    assert issubclass(shoal.ItemsFailed, shoal.ShoalError)
+
+
 def test_a_kind_that_there_is_not_is_refused_before_anything_is_sent(client: Any, wire: Wire) -> None:
     with pytest.raises(InvalidInput, match="it is one of dense, sparse, multivector"):
         client.encode("m", ["a"], kinds=["sparse"])
