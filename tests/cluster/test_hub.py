@@ -93,6 +93,20 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+def test_an_add_that_is_interrupted_says_that_it_can_go_on(
+    machine: Machine, stand_in: HubStandIn, folder: Path
+) -> None:
+    stand_in.publish("acme/finder", folder)
+    stand_in.hang_after = BREAK_AFTER
+    process = machine.start("add", "acme/finder")
+    assert stand_in.hangs.wait(WITHIN_S)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=WITHIN_S)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "interrupted: nothing was added; add it again to go on"
+    assert "acme/finder" not in machine.store.models()
+
+
 def test_an_add_that_is_killed_in_the_middle_of_a_file_goes_on_there(
     machine: Machine, stand_in: HubStandIn, folder: Path
 ) -> None:

@@ -27,8 +27,12 @@ def command(app: typer.Typer) -> None:
         from shoal.catalog.store import Store
         from shoal.cli import _card
 
-        with _progress() as report:
-            model = Store().add(what, name=name or None, report=report, disk=disk, evict=evict, keep=keep)
+        try:
+            with _progress() as report:
+                model = Store().add(what, name=name or None, report=report, disk=disk, evict=evict, keep=keep)
+        except KeyboardInterrupt:
+            typer.echo("interrupted: nothing was added; add it again to go on", err=True)
+            raise typer.Exit(130) from None
         _card.print_rows(_card.rows_of(model.card, model))
 
 
