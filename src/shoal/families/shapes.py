@@ -1,6 +1,7 @@
 """`Ops` that compute nothing: a node is its width, so that a network described against them is checked, not built.
 
-Says whether a checkpoint's weights fit each other and what will be looked up in them. Called when a model is added.
+Says whether a checkpoint's weights fit each other and what will be looked up in them. Called when a
+model is added.
 """
 
 from pathlib import Path

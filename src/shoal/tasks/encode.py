@@ -16,6 +16,7 @@ from shoal.protocol.tensors import Array, Tensor
 from shoal.tasks import Entry
 from shoal.tasks.dtypes import Dtype, cast
 from shoal.tasks.prompts import default_prompt, named_prompt, require_task, role_prompt, text_fault
+from shoal.tasks.volume import MOST_SENT, check_volume
 
 MAX_TOKEN_ID = 2**31 - 1
 _NOTHING = Output(
@@ -98,7 +99,9 @@ class Encode:
     name = "encode"
 
     def split(self, request: EncodeRequest, facts: Facts) -> list[Entry]:
-        """An entry for each input. Raises InvalidInput for what this model cannot give at all."""
+        """An entry for each input. Raises InvalidInput for what this model cannot give at all, PayloadTooLarge for
+        more than one answer should hold.
+        """
         require_task(self.name, facts)
         kinds = _kinds(request, facts)
         dims = _width(request.dims, kinds, facts)
@@ -127,6 +130,7 @@ class Encode:
                     is_query=request.is_query,
                 )
             )
+        check_volume(entries, facts, MOST_SENT)
         return entries
 
     def join(self, request: EncodeRequest, facts: Facts, outputs: Sequence[Output]) -> EncodeResponse:

@@ -17,6 +17,7 @@ from shoal.tasks import Entry
 from shoal.tasks.activations import activated
 from shoal.tasks.maxsim import maxsim, ready
 from shoal.tasks.prompts import default_prompt, named_prompt, require_task, role_prompt, text_fault
+from shoal.tasks.volume import MOST_HELD, check_volume
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -202,6 +203,7 @@ def _split_late(request: ScoreRequest, facts: Facts) -> list[Entry]:
             entries.append(ready(document.vectors, dims))
         else:
             entries.append(text_fault(document.text) or _one(document.text, before, request, is_query=False))
+    check_volume(entries, facts, MOST_HELD)
     return entries
 
 
