@@ -8,6 +8,7 @@ from raw_server import OK, speaking
 
 from shoal.lab.load import Request, Target, closed, open_loop
 from shoal.lab.open_loop import arrivals
+from shoal.lab.probe import target_of
 from shoal.testing.server import free_port
 
 REQUESTS = [Request("/x", b"one", tokens=3), Request("/x", b"three", items=3, tokens=9)]
@@ -171,6 +172,27 @@ def test_processor_time_is_asked_for_at_both_ends_of_the_window():
     assert len(asked) == 2
     assert run.cpu_s == 1.0
     assert run.own_cpu_s > 0
+
+
+def test_a_url_says_whom_to_ask_with_which_key_and_below_which_path():
+    target, prefix = target_of("https://host/api/v1/", "secret")
+    assert (target.host, target.port, target.tls, prefix) == ("host", 443, True, "/api")
+    assert target.headers == (("authorization", "Bearer secret"),)
+    assert target_of("127.0.0.1:8080", None) == (Target("127.0.0.1", 8080), "")
+
+
+def test_a_request_names_its_host_and_its_length():
+    target, _ = target_of("http://[::1]:80", "k")
+    head, body = Request("/x", b"two", headers=(("accept", "*/*"),)).encode(target).split(b"\r\n\r\n")
+    assert body == b"two"
+    assert head.split(b"\r\n") == [
+        b"POST /x HTTP/1.1",
+        b"host: [::1]:80",
+        b"content-type: application/json",
+        b"content-length: 3",
+        b"authorization: Bearer k",
+        b"accept: */*",
+    ]
 
 
 def test_arrivals_are_the_same_for_the_same_seed_and_as_many_as_the_rate_says():

@@ -30,7 +30,8 @@ class Request(msgspec.Struct, frozen=True):
 
     def encode(self, target: Target) -> bytes:
         """The whole request as it goes over the wire."""
-        lines = [f"POST {self.path} HTTP/1.1", f"host: {target.host}:{target.port}"]
+        host = f"[{target.host}]" if ":" in target.host else target.host
+        lines = [f"POST {self.path} HTTP/1.1", f"host: {host}:{target.port}"]
         lines += [f"content-type: {self.content_type}", f"content-length: {len(self.body)}"]
         lines += [f"{name}: {value}" for name, value in (*target.headers, *self.headers)]
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + self.body
