@@ -15,7 +15,7 @@ from shoal.protocol.envelope import Chunk, Job
 class Limits(msgspec.Struct, frozen=True):
     """What one line may hold before it refuses, and how long a pulled job is lent for.
 
-    The shared queue counts jobs by line and priority, lent ones included, and bytes for all lines of a pool together.
+    The shared queue counts jobs by line and priority, lent ones included, and bytes for a whole pool together.
     """
 
     jobs_per_line: int = 10_000

@@ -112,10 +112,13 @@ class JetStreamQueue:
 
     async def _up(self) -> None:
         await self._api.ensure_stream()
+        self._held.link_up(self._api.created)
+        self._pulls.link_up()
         self._asks.link_up()
 
     def _down(self, why: str) -> None:
         self._asks.link_down()
+        self._held.link_down()
         self._pulls.link_down()
 
     def _on_hint(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:

@@ -43,7 +43,10 @@ class PubAck(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
+    """`created` is when the stream was, which tells it from one of the same name before it."""
+
     error: ApiError | None = None
+    created: str = ""
 
 
 class StreamState(msgspec.Struct, frozen=True):
@@ -78,13 +81,16 @@ class Api:
         self._pool = pool
         self._limits = limits
         self._stream = subjects.stream(pool)
+        self.created = ""
+        """When the stream that we know was made: another one numbers its jobs anew."""
 
     async def ensure_stream(self) -> None:
         """Raises QueueUnavailable, or ResourceExhausted where the server may not keep as much as we ask for."""
         config = self._stream_config()
-        error = await self._ask(f"STREAM.CREATE.{self._stream}", config)
-        if error is not None and error.err_code == NAME_IN_USE:  # with other limits: ours are newer
-            error = await self._ask(f"STREAM.UPDATE.{self._stream}", config)
+        answer = await self._ask(f"STREAM.CREATE.{self._stream}", config)
+        if answer.error is not None and answer.error.err_code == NAME_IN_USE:  # with other limits: ours are newer
+            answer = await self._ask(f"STREAM.UPDATE.{self._stream}", config)
+        error = answer.error
         if error is not None and error.err_code in NO_MEMORY:
             raise ResourceExhausted(
                 f"the queue server may not keep {self._limits.bytes_per_line} bytes in memory "
@@ -92,6 +98,7 @@ class Api:
             )
         if error is not None:
             raise QueueUnavailable(f"the queue server keeps no stream for us: {error.description}")
+        self.created = answer.created
 
     async def ensure_consumer(self, line: str, priority: Priority) -> None:
         """Raises QueueUnavailable, also where the stream is missing."""
@@ -103,10 +110,10 @@ class Api:
             "inactive_threshold": _ns(IDLE_CONSUMER_S), "deliver_policy": "all", "replay_policy": "instant",
         }  # fmt: skip
         body = {"stream_name": self._stream, "config": config, "action": ""}
-        error = await self._ask(f"CONSUMER.CREATE.{self._stream}.{name}", body)
+        error = (await self._ask(f"CONSUMER.CREATE.{self._stream}.{name}", body)).error
         if error is not None and error.err_code == STREAM_MISSING:
             await self.ensure_stream()
-            error = await self._ask(f"CONSUMER.CREATE.{self._stream}.{name}", body)
+            error = (await self._ask(f"CONSUMER.CREATE.{self._stream}.{name}", body)).error
         if error is not None:
             raise QueueUnavailable(f"the queue server opens no line for {line}: {error.description}")
 
@@ -156,11 +163,11 @@ class Api:
             "max_bytes": self._limits.bytes_per_line, "max_age": _ns(GARBAGE_AFTER_S),
         }  # fmt: skip
 
-    async def _ask(self, subject: str, body: object) -> ApiError | None:
+    async def _ask(self, subject: str, body: object) -> _Answer:
         _, payload = await self._link.request(f"$JS.API.{subject}", msgspec.json.encode(body))
         if not payload:
             raise QueueUnavailable("the queue server keeps no streams: is JetStream on?")
-        return msgspec.json.decode(payload, type=_Answer).error
+        return msgspec.json.decode(payload, type=_Answer)
 
 
 def _ns(seconds: float) -> int:

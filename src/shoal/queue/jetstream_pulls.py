@@ -6,6 +6,7 @@ pull that made it if that was cancelled; what it then brings goes to the next pu
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import msgspec
 
 from shoal.protocol import subjects
 from shoal.protocol.envelope import Priority
-from shoal.protocol.errors import ShoalError
+from shoal.protocol.errors import QueueUnavailable, ShoalError
 from shoal.queue import Limits
 from shoal.queue.jetstream_api import IDLE_CONSUMER_S, Api
 from shoal.queue.jetstream_held import Holdings, JetStreamDelivery
@@ -26,7 +27,7 @@ GATHER_S = 0.002
 LOOK_S = 2.0
 """How long a request that does not wait may take, server and network."""
 UNWANTED_AFTER_S = 0.1
-PAUSE_S = 0.05
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.001, 0.05
 _ROOM_FOR_HEAD = 512
 _encode = msgspec.json.Encoder().encode
 
@@ -44,10 +45,11 @@ class _Request:
 class _Line:
     """What one process knows of one line: its requests at the server, jobs that came, and who waits for them."""
 
-    __slots__ = ("arrived", "batch_at", "known", "name", "requests", "waiters", "wake_at")
+    __slots__ = ("arrived", "batch_at", "known", "name", "pulls", "requests", "waiters", "wake_at")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.pulls = 0  # now in progress
         self.requests: dict[Priority, _Request] = {}
         self.arrived: list[JetStreamDelivery] = []
         self.waiters: set[asyncio.Future[None]] = set()
@@ -75,23 +77,31 @@ class Pulls:
         self._requests: dict[int, _Request] = {}
         self._lines: dict[str, _Line] = {}
         self._closed = False
+        self._is_ready = False
         self._subscription = link.subscribe(subjects.pulled(name, "*"), self._on_message)
 
     async def pull(self, name: str, max_jobs: int, max_bytes: int, wait_s: float) -> list[JetStreamDelivery]:
         """Interactive first, unless batch jobs have waited long; an empty list after `wait_s`."""
         line = self._lines.setdefault(name, _Line(name))
-        until = self._loop.time() + wait_s
-        while not self._closed:
-            if line.arrived:
-                break
-            rest = until - self._loop.time()
-            try:
-                await self._ask(line, max_jobs, max_bytes, max(0.0, rest))
-            except ShoalError:  # the server is away; it comes back or the wait ends
-                await asyncio.sleep(min(PAUSE_S, max(0.0, rest)))
-            if not line.arrived and until - self._loop.time() <= 0:
-                break
+        line.pulls += 1
+        try:
+            await self._first(line, max_jobs, max_bytes, wait_s)
+        finally:
+            line.pulls -= 1
         return self._take(line, max_jobs, max_bytes)
+
+    async def _first(self, line: _Line, max_jobs: int, max_bytes: int, wait_s: float) -> None:
+        """Until something arrived, or `wait_s` is over."""
+        until = self._loop.time() + wait_s
+        pause = FIRST_PAUSE_S
+        while not self._closed and not line.arrived:
+            rest = max(0.0, until - self._loop.time())
+            with contextlib.suppress(ShoalError):  # the server is away; it comes back or the wait ends
+                await self._ask(line, max_jobs, max_bytes, rest)
+            if line.arrived or self._loop.time() >= until:
+                break
+            await asyncio.sleep(min(pause, rest))  # the server said no at once; it may again
+            pause = min(LAST_PAUSE_S, 2 * pause)
 
     def has_parked(self, name: str) -> bool:
         """Whether the next job of a line comes here by itself."""
@@ -110,16 +120,20 @@ class Pulls:
         for name, line in list(self._lines.items()):
             if name not in names and "batch" not in line.requests:
                 line.batch_at = None
-            if not (line.requests or line.arrived or line.waiters or line.batch_at is not None):
+            if not (line.pulls or line.requests or line.arrived or line.batch_at is not None):
                 self._forget_idle(name, line)
 
     def link_down(self) -> None:
         """Requests at a server that is gone bring nothing."""
+        self._is_ready = False
         self._requests.clear()
         for line in self._lines.values():
             line.requests.clear()
             line.known.clear()
             line.wake()
+
+    def link_up(self) -> None:
+        self._is_ready = True
 
     def close(self) -> None:
         self._closed = True
@@ -184,6 +198,8 @@ class Pulls:
         """Ask for jobs, unless such a request is still parked. A `size` of 0 is no limit."""
         if priority in line.requests:
             return
+        if not self._is_ready:
+            raise QueueUnavailable("the queue server cannot be reached")
         now = self._loop.time()
         if now - line.known.get(priority, -IDLE_CONSUMER_S) > IDLE_CONSUMER_S / 2:
             await self._api.ensure_consumer(line.name, priority)
