@@ -48,7 +48,7 @@ async def _serve(say, ports, loops, ready, stop):
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+                length = int(head.partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
                 body = await reader.readexactly(length)
                 count += 1
                 await say(Talk(count, body, writer))

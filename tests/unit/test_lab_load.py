@@ -6,9 +6,13 @@ import itertools
 import pytest
 from raw_server import OK, speaking
 
+from shoal.lab.bench import Plan
+from shoal.lab.bench import run as bench
 from shoal.lab.load import Request, Target, closed, open_loop
 from shoal.lab.open_loop import arrivals
 from shoal.lab.probe import target_of
+from shoal.lab.ramp import parse_loads
+from shoal.lab.wires import Wire
 from shoal.testing.server import free_port
 
 REQUESTS = [Request("/x", b"one", tokens=3), Request("/x", b"three", items=3, tokens=9)]
@@ -138,26 +142,38 @@ def test_where_nothing_listens_a_load_says_so_at_once():
         open_loop(nobody, REQUESTS, 10, **SHORT)
 
 
-def test_a_stream_tells_its_first_token_and_how_many_it_made():
-    async def stream(talk):
-        talk.say(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        for event in (
-            b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n',
-            b'data: {"choices":[{"delta":{"content":"Go"}}]}\n\n',
-            b'data: {"choices":[{"delta":{"content":"od"}}]}\n\n',
-            b'data: {"choices":[],"usage":{"completion_tokens":5}}\n\n',
-            b"data: [DONE]\n\n",
-        ):
-            talk.say(b"%x\r\n%b\r\n" % (len(event), event))
-            await asyncio.sleep(0)
-        talk.say(b"0\r\n\r\n")
+async def stream(talk):
+    """A chat of five tokens, of which two events hold text."""
+    talk.say(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+    for event in (
+        b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n',
+        b'data: {"choices":[{"delta":{"content":"Go"}}]}\n\n',
+        b'data: {"choices":[{"delta":{"content":"od"}}]}\n\n',
+        b'data: {"choices":[],"usage":{"completion_tokens":5}}\n\n',
+        b"data: [DONE]\n\n",
+    ):
+        talk.say(b"%x\r\n%b\r\n" % (len(event), event))
+        await asyncio.sleep(0)
+    talk.say(b"0\r\n\r\n")
 
+
+def test_a_stream_tells_its_first_token_and_how_many_it_made():
     with speaking(stream) as target:
         run = closed(target, REQUESTS, 2, **SHORT)
     assert run.errors == {}
     assert {a.made for a in run.done} == {5}
     assert all(0 < a.first_s <= a.latency_s for a in run.done)
     assert run.made_per_second == pytest.approx(5 * run.per_second)
+
+
+def test_a_bench_of_chat_reports_first_tokens_and_tokens_made():
+    with speaking(stream) as target:
+        loads = parse_loads("2", "connections")
+        plan = Plan(f"http://127.0.0.1:{target.port}", Wire("chat", "m"), loads, **SHORT)
+        (level,) = bench(plan).levels
+    assert level.errors == {}
+    assert level.made_per_second == pytest.approx(5 * level.per_second)
+    assert 0 < level.first_p50_ms <= level.p50_ms
 
 
 def test_processor_time_is_asked_for_at_both_ends_of_the_window():
