@@ -1,14 +1,16 @@
 """`shoal doctor`: each check by what it is given, and the whole on this machine."""
 
+import json
 import socket
 from pathlib import Path
 
 import pytest
-from model_folders import write_encoder, write_scorer
+from model_folders import write_encoder, write_json, write_scorer
 
 from shoal import cli
 from shoal.catalog.store import Store
 from shoal.cli import _checks as checks
+from shoal.node import devices
 
 GB = 1e9
 
@@ -57,6 +59,21 @@ def test_missing_models_are_a_warning_with_the_command_that_brings_them(store: S
         "shoal add cross-encoder/ms-marco-MiniLM-L-12-v2",
     ]
     assert {finding.level for finding in findings} == {"warn"}
+
+
+def test_a_model_whose_runtime_is_not_installed_is_a_warning_with_how_to_get_it(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_encoder(tmp_path / "e")
+    settings = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", settings | {"model_type": "electra", "architectures": ["ElectraModel"]})
+    store.add(folder)
+    assert checks.check_runtimes(store) == []
+    monkeypatch.setattr(devices, "has_pytorch", lambda: False)
+    [finding] = checks.check_runtimes(store)
+    assert finding.level == "warn"
+    assert finding.what == "e cannot be served here: it needs pytorch, which is not installed here"
+    assert finding.todo == "pip install 'shoal[pytorch]'"
 
 
 @pytest.mark.parametrize(("gigabytes", "level"), [(0.1, "fail"), (1, "warn"), (50, "ok")])

@@ -126,7 +126,7 @@ def test_a_model_that_cannot_encode_says_what_it_can():
 def test_kinds_of_vector_it_does_not_give_are_refused_naming_those_it_gives():
     with pytest.raises(InvalidInput, match="gives dense vectors, not sparse"):
         split(PLAIN, kinds=("dense", "sparse"))
-    with pytest.raises(InvalidInput, match="gives sparse vectors, not dense or multivector"):
+    with pytest.raises(InvalidInput, match="gives sparse vectors, not dense vectors or multivectors"):
         split(SPLADE, kinds=("dense", "sparse", "multivector"))
 
 

@@ -33,7 +33,7 @@ def rows_of(card: "Card", model: "Model | None") -> list[tuple[str, str]]:
         rows += [
             ("task", ", ".join(facts.tasks)),
             ("family", f"{facts.family}, from {facts.files}" if facts.files != "none" else "none: a stand-in"),
-            ("runtime", _runtime(model)),
+            ("runtime", runtime_of(model)[0]),
             ("vector", _vector(model) if facts.dims else ""),
             ("words", _words(model)),
             ("tokens", _tokens(model)),
@@ -122,19 +122,19 @@ def _vector(model: "Model") -> str:
     return f"{facts.dims} dims{shorter}{pooling}, {length}"
 
 
-def _runtime(model: "Model") -> str:
-    """What would serve it on this machine."""
+def runtime_of(model: "Model") -> tuple[str, bool]:
+    """What would serve it on this machine, or why nothing would, and whether anything does."""
     from shoal.node.devices import default_profile, has_pytorch
     from shoal.protocol.errors import ShoalError
 
     try:
         profile = default_profile(model.facts, model.card.tolerance)
     except ShoalError as error:
-        return f"none here: {error.message}"
+        return f"none here: {error.message}", False
     if profile.runtime == "pytorch" and not has_pytorch():
-        return "pytorch, which is not installed here: pip install 'shoal[pytorch]'"
+        return "pytorch, which is not installed here: pip install 'shoal[pytorch]'", False
     published = model.facts.files == "onnx"
-    return profile.runtime + (", as published" if published else f", {profile.dtype}")
+    return profile.runtime + (", as published" if published else f", {profile.dtype}"), True
 
 
 _WEIGHTS = {

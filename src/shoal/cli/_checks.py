@@ -14,6 +14,7 @@ import msgspec
 from shoal.catalog import Virtual
 from shoal.catalog.budget import disk_budget
 from shoal.catalog.store import Store
+from shoal.cli._card import runtime_of
 from shoal.protocol.errors import InvalidInput
 
 GB = 1e9
@@ -122,6 +123,18 @@ def check_models(store: Store) -> list[Finding]:
                 usual[card.listed.task] = card.name
         return [Finding("warn", f"no model that can {task}", f"shoal add {usual[task]}") for task in missing]
     return [Finding("ok", "there are models that encode and models that score")]
+
+
+def check_runtimes(store: Store) -> list[Finding]:
+    """Models whose runtime is not installed here."""
+    runtimes = {name: runtime_of(model) for name, model in store.models().items()}
+    return [
+        Finding(
+            "warn", f"{name} cannot be served here: it needs {said.partition(': ')[0]}", said.partition(": ")[2]
+        )
+        for name, (said, is_here) in runtimes.items()
+        if not is_here
+    ]
 
 
 def check_port(port: int) -> Finding:

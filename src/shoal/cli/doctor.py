@@ -45,6 +45,7 @@ def _look() -> "Iterator[Finding]":
         lambda: checks.check_engine("onnxruntime", "onnxruntime>=1.20"),
         lambda: checks.check_store(store),
         lambda: checks.check_models(store),
+        lambda: checks.check_runtimes(store),
         lambda: checks.check_port(_PORT),
     ]
     for look in looks:

@@ -160,13 +160,17 @@ def _kinds(request: EncodeRequest, facts: Facts) -> tuple[Kind, ...]:
     lacking = [kind for kind in kinds if kind not in facts.kinds]
     if lacking:
         raise InvalidInput(
-            f"this model gives {' and '.join(facts.kinds)} vectors, not {' or '.join(lacking)}",
+            f"this model gives {_named(facts.kinds, ' and ')}, not {_named(lacking, ' or ')}",
             gives=list(facts.kinds),
             param="output_types",
         )
     if kinds == ("sparse",) and request.dtype not in ("float32", "float16"):
         raise InvalidInput(f"sparse vectors come as float32 or float16, not {request.dtype}", param="output_dtype")
     return kinds
+
+
+def _named(kinds: Sequence[Kind], word: str) -> str:
+    return word.join("multivectors" if kind == "multivector" else f"{kind} vectors" for kind in kinds)
 
 
 def _width(dims: int, kinds: tuple[Kind, ...], facts: Facts) -> int:
