@@ -129,9 +129,7 @@ def check_runtimes(store: Store) -> list[Finding]:
     """Models whose runtime is not installed here."""
     runtimes = {name: runtime_of(model) for name, model in store.models().items()}
     return [
-        Finding(
-            "warn", f"{name} cannot be served here: it needs {said.partition(': ')[0]}", said.partition(": ")[2]
-        )
+        Finding("warn", f"{name} cannot be served here", f"runtime: {said}")
         for name, (said, is_here) in runtimes.items()
         if not is_here
     ]
