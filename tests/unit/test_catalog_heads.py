@@ -262,6 +262,20 @@ def test_stanfords_colbert_has_its_projection_in_the_checkpoint(tmp_path: Path) 
     assert (many.query_marker, many.document_marker, len(many.skip)) == ("[unused0]", "[unused1]", 32)
 
 
+def test_stanfords_projection_is_as_wide_as_its_weights_whatever_is_said(tmp_path: Path) -> None:
+    write_plain(tmp_path / "m", architectures=["HF_ColBERT"], vocab_size=107)
+    weights = load_file(tmp_path / "m" / "model.safetensors")
+    words = "embeddings.word_embeddings.weight"
+    weights |= {words: np.ones((107, 8), np.float32), "linear.weight": np.ones((4, 8), np.float32)}
+    save_file(weights, tmp_path / "m" / "model.safetensors")
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens(["[unused0]", "[unused1]"])
+    tokenizer.save(str(tmp_path / "m" / "tokenizer.json"))
+    facts = Store(tmp_path / "home").add(tmp_path / "m").facts
+    assert facts.multivector is not None
+    assert facts.multivector.dims == 4
+
+
 def write_modern(folder: Path, text: dict[str, Any], mask: dict[str, Any] | None = None) -> Path:
     write_plain(folder)
     dense = write_dense(folder, 1, activation_function="torch.nn.modules.linear.Identity")

@@ -13,6 +13,7 @@ from shoal.catalog.cards import all_cards, parse_card
 from shoal.catalog.missing import is_version
 from shoal.catalog.names import Asked, parse_name
 from shoal.catalog.store import Store
+from shoal.catalog.variants import variants_of
 from shoal.catalog.wanted import card_for
 from shoal.node.devices import default_profile
 from shoal.protocol.errors import InvalidInput, ModelNotFound, ResourceExhausted
@@ -143,6 +144,32 @@ def test_what_is_named_is_told_apart(tmp_path: Path) -> None:
             source(what)
 
 
+def test_a_known_name_in_other_capitals_is_not_looked_for_on_the_hub() -> None:
+    with pytest.raises(ModelNotFound) as caught:
+        card_for(MINILM.upper(), None, all_cards())
+    assert MINILM in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["model.zip", "train.py"])
+def test_a_file_that_is_no_archive_of_a_model_is_told_so(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(InvalidInput, match=rf"{name} is a file; a model is a folder"):
+        card_for(str(tmp_path / name), None, {})
+
+
+def test_8_bit_weights_are_offered_where_a_runtime_has_them(tmp_path: Path) -> None:
+    facts = Facts(tasks=("encode",), family="electra", files="safetensors", max_tokens=512, dims=8)
+    card = Card(name="acme/m", source=Folder(str(tmp_path)))
+    assert variants_of(card, facts) == {}
+    assert set(variants_of(card, msgspec.structs.replace(facts, family="bert"))) == {"int8"}
+
+
+def test_the_notes_on_cards_are_one_line_each() -> None:
+    notes = [variant.note for card in all_cards().values() for variant in card.variants.values()]
+    assert notes
+    assert not any("\n" in note for note in notes)
+
+
 def test_a_wheels_model_cannot_be_had_at_another_version() -> None:
     with pytest.raises(InvalidInput, match="comes from a package"):
         card_for(f"{MINILM}@main", None, all_cards())
@@ -150,13 +177,13 @@ def test_a_wheels_model_cannot_be_had_at_another_version() -> None:
 
 @pytest.mark.parametrize(
     ("said", "size_bytes"),
-    [("20GB", 20 * 10**9), ("1.5 mb", 1_500_000), ("800M", 800 * 10**6), ("12", 12), ("12b", 12), ("3k", 3000)],
+    [("20GB", 20 * 10**9), ("1.5 mb", 1_500_000), ("800M", 800 * 10**6), ("12b", 12), ("3k", 3000)],
 )
 def test_a_budget_is_a_number_with_a_unit(said: str, size_bytes: int) -> None:
     assert disk_budget(said) == size_bytes
 
 
-@pytest.mark.parametrize("said", ["lots", "-1GB", "0", "1 PB", "GB", "1e9", "1,5GB"])
+@pytest.mark.parametrize("said", ["lots", "-1GB", "0", "50", "1 PB", "GB", "1e9", "1,5GB"])
 def test_anything_else_is_no_budget(said: str) -> None:
     with pytest.raises(InvalidInput, match=r"SHOAL_DISK|disk budget"):
         disk_budget(said)

@@ -19,7 +19,7 @@ def disk_budget(said: str = "") -> int:
         return 0
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?B?)\s*", text, re.IGNORECASE)
     unit = found and _UNITS.get(found[2].upper() + "B" * (len(found[2]) == 1 and found[2].upper() != "B"))
-    if not found or not unit or not float(found[1]):
+    if not found or not unit or not float(found[1]) or (unit == 1 and "B" not in found[2].upper()):
         raise InvalidInput(f"a disk budget is a size like 20GB or 800MB, not {text!r}", setting="SHOAL_DISK")
     return int(float(found[1]) * unit)
 

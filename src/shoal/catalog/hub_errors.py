@@ -54,5 +54,5 @@ def not_cached(source: Hub, setting: str) -> ModelLoadFailed:
 
 
 def first_line(error: Exception) -> str:
-    """Of what a stranger's exception says; its kind where it says nothing."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """Of what a stranger's exception says, without its full stop; its kind where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

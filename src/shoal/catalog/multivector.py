@@ -11,7 +11,8 @@ from shoal.catalog.configs import Expansion, MaskConfig, Module, Stanford, read
 from shoal.catalog.layout import Layout, positions, prompts
 from shoal.catalog.pooling import check_normalize, dense, module_folder
 from shoal.catalog.vocabulary import vocabulary
-from shoal.protocol.errors import InvalidInput
+from shoal.families.weights import Checkpoint
+from shoal.protocol.errors import InvalidInput, ModelLoadFailed
 from shoal.protocol.facts import Dense
 
 _FEATURE = "token_embeddings"
@@ -62,11 +63,21 @@ def _pylate(layout: Layout, modules: Sequence[Module]) -> Found:
 
 def _stanford(layout: Layout) -> Found:
     said = read(layout.folder, "artifact.metadata", Stanford) or Stanford()
-    head: Found = {"dims": said.dim, "projection": [Dense("")], "normalize": True}
+    head: Found = {"dims": _projected_to(layout) or said.dim, "projection": [Dense("")], "normalize": True}
     head["skip"] = list(string.punctuation) if said.mask_punctuation else []
     head |= _lengths(Expansion("fixed", said.query_maxlen, said.attend_to_mask_tokens), None, said.doc_maxlen)
     marks, prefixes = _marks(layout, {"query": said.query_token_id, "document": said.doc_token_id})
     return _facts(head | marks, {"prompts": prefixes}, limit=positions(layout.config))
+
+
+def _projected_to(layout: Layout) -> int:
+    """The width of the projection that is in the checkpoint; 0 where that is not here, or has none."""
+    if not layout.is_whole or not (layout.folder / "config.json").is_file():
+        return 0
+    try:
+        return len(Checkpoint(layout.folder).weight("linear.weight", -1, -1))
+    except ModelLoadFailed:
+        return 0
 
 
 def _facts(head: Found, asked: Found, limit: int | None = None) -> Found:

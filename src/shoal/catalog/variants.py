@@ -3,17 +3,20 @@ do is its own affair.
 """
 
 from shoal.catalog import Card, Variant
+from shoal.families import all_families
 from shoal.protocol.facts import Facts
 
 _UNMEASURED = Variant(dtype="int8", tolerance=0.99, note="8-bit weights; not measured for this model")
 
 
 def variants_of(card: Card, facts: Facts) -> dict[str, Variant]:
-    """Those on the card; where it has none, 8-bit weights for an encoder that gives dense vectors alone.
+    """Those on the card; where it has none, 8-bit weights for an encoder that gives dense vectors alone and is
+    of a family here: PyTorch is not asked for them.
 
     A score or a sparse weight is not offered so: what 8 bits do to their order has to be measured first.
     """
     if card.variants:
         return card.variants
-    is_dense = facts.files == "safetensors" and facts.tasks == ("encode",) and facts.kinds == ("dense",)
-    return {"int8": _UNMEASURED} if is_dense else {}
+    is_dense = facts.tasks == ("encode",) and facts.kinds == ("dense",)
+    is_here = facts.files == "safetensors" and facts.family in all_families()
+    return {"int8": _UNMEASURED} if is_dense and is_here else {}

@@ -18,7 +18,8 @@ def card_for(what: str | Path | Card, name: str | None, known: Mapping[str, Card
     that cannot be given.
 
     1. A card as given; 2. a known card's name, maybe at a version; 3. a folder; 4. an archive; 5. what looks
-    like a path and is none; 6. `org/name`, maybe at a version, which no card knows: on the hub; 7. none of it.
+    like a path and is none; 6. `org/name`, maybe at a version, which no card knows, nor in other capitals: on the
+    hub; 7. none of it.
     """
     if isinstance(what, Card):  # 1
         return _named(what, name, known)
@@ -31,9 +32,11 @@ def card_for(what: str | Path | Card, name: str | None, known: Mapping[str, Card
     if path.is_file() and path.name.endswith(_ARCHIVES):  # 4
         own = name or name_of_folder(path.name.partition(".t")[0])
         return _named(Card(name=own, source=Tar(path=str(path.absolute()))), name, known)
+    if path.is_file():  # 5
+        raise InvalidInput(f"{path.name} is a file; a model is a folder, or a {', '.join(_ARCHIVES)} of one")
     if isinstance(what, Path) or what.startswith((".", "/", "~")) or what.endswith(_ARCHIVES):  # 5
         raise InvalidInput(f"there is no folder {what}, nor a .tar or .tar.gz of that name")
-    if asked.name.count("/") == 1:  # 6
+    if asked.name.count("/") == 1 and asked.name.casefold() not in map(str.casefold, known):  # 6
         repo = check_name(asked.name)
         return _named(Card(name=repo, source=Hub(repo, asked.version)), name, known)
     raise not_found(what, known, ())  # 7

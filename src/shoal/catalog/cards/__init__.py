@@ -5,6 +5,7 @@ import tomllib
 from importlib import resources
 
 import msgspec
+from msgspec.structs import replace
 
 from shoal.catalog import Card
 from shoal.catalog.names import check_name
@@ -25,8 +26,9 @@ def parse_card(text: str, origin: str) -> Card:
     try:
         card = msgspec.convert(tomllib.loads(text), Card)
         check_name(card.name)
+        notes = {name: replace(v, note=" ".join(v.note.split())) for name, v in card.variants.items()}
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, InvalidInput) as e:
         raise InvalidInput(f"{origin}: {e}") from e
     if unknown := sorted(set(card.facts) - set(Facts.__struct_fields__)):
         raise InvalidInput(f"{origin}: there is no fact called {', '.join(unknown)}")
-    return card
+    return replace(card, variants=notes)  # without the lines that a TOML file breaks them into
