@@ -42,6 +42,9 @@ def command(app: typer.Typer) -> None:
         queue_bytes: Annotated[int, typer.Option(min=1, help="Bytes that may wait for one model.")] = 512
         * 1024
         * 1024,
+        max_wait: Annotated[
+            float, typer.Option(min=1e-3, help="Seconds an interactive request may have to wait.")
+        ] = 10.0,
         log_format: Annotated[Literal["text", "json"], typer.Option()] = "text",
     ) -> None:
         """Serve the models that are here, until Ctrl-C, which finishes what was accepted."""
@@ -68,7 +71,7 @@ def command(app: typer.Typer) -> None:
                 memory_bytes=parse_size(memory) if memory else int(devices.memory_bytes() * 0.7),
                 pinned=frozenset(pin or ()),
             ),
-            queue=Limits(jobs_per_line=queue_jobs, bytes_per_line=queue_bytes),
+            queue=Limits(jobs_per_line=queue_jobs, bytes_per_line=queue_bytes, max_wait_s=max_wait),
         )  # fmt: skip
         _road.run(road)
 

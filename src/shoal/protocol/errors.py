@@ -43,11 +43,14 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ShoalError(Exception):
-    """A failure with a stable code. `detail` holds facts for programs, `message` words for people."""
+    """A failure with a stable code. `detail` holds facts for programs, `message` words for people.
+
+    `retry_after_s` is None where trying again is no use; a refusal that knows better than its class says so.
+    """
 
     code: ClassVar[str] = "INTERNAL_ERROR"
     status: ClassVar[int] = 500
-    retry_after_s: ClassVar[float | None] = None
+    retry_after_s: float | None = None
 
     def __init__(self, message: str, **detail: Any) -> None:
         super().__init__(message)

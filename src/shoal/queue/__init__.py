@@ -23,6 +23,8 @@ class Limits(msgspec.Struct, frozen=True):
     lease_s: float = 4.0
     promote_after_s: float = 10.0
     """A batch job that has waited this long goes before interactive ones, so that it is never starved."""
+    max_wait_s: float = 10.0
+    """An interactive job that would wait longer is refused, where the line's pace is known (waits.py)."""
 
 
 class Depth(msgspec.Struct, frozen=True):
@@ -90,7 +92,8 @@ class Listener(Protocol):
 
 class Queue(Protocol):
     async def publish(self, job: Job) -> Inbox:
-        """Accept a job. Raises QueueFull (limit, size and setting named), PayloadTooLarge, QueueUnavailable.
+        """Accept a job. Raises QueueFull (limit, size and setting named; also for too long a wait to be expected),
+        PayloadTooLarge, QueueUnavailable.
 
         It may return before the queue has decided: what it then refuses is raised by the inbox's first `next`.
         """

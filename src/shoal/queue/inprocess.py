@@ -15,6 +15,7 @@ from shoal.protocol.envelope import Chunk, Job
 from shoal.protocol.errors import QueueFull, ShuttingDown, over_limit
 from shoal.queue import Delivery, Depth, Limits, Listener
 from shoal.queue.answers import Answer
+from shoal.queue.waits import Crowd, refusal
 
 log = logging.getLogger("shoal.queue")
 
@@ -24,6 +25,7 @@ class InProcessQueue:
         self._limits = limits or Limits()
         self._clock = clock
         self._lines: dict[str, _Line] = {}
+        self._crowds: dict[str, Crowd] = {}
         self._lent: dict[int, _Lent] = {}  # by lease token
         self._inboxes: dict[str, _Inbox] = {}
         self._listeners: list[Listener] = []
@@ -32,26 +34,38 @@ class InProcessQueue:
         self._closed = False
 
     async def publish(self, job: Job) -> "_Inbox":
+        envelope = job.envelope
         if self._closed:
             raise ShuttingDown("the queue is closed")
-        line = self._lines.setdefault(job.envelope.line, _Line())
+        crowd = self._crowds.get(envelope.line)
+        if crowd is None:
+            crowd = self._crowds[envelope.line] = Crowd()
+        left_s = envelope.deadline - self._clock()
+        wait = crowd.wait(envelope.priority)
+        if error := refusal(envelope.line, wait, envelope.priority, left_s, self._limits.max_wait_s):
+            raise error
+        line = self._lines.setdefault(envelope.line, _Line())
+        self._check_room(line, envelope.line, len(job.body))
+        inbox = _Inbox(self, envelope.id)
+        self._inboxes[envelope.id] = inbox
+        line.append(job)
+        crowd.add(envelope.id, envelope.priority, len(job.body))
+        self._announce(envelope.line, line)
+        return inbox
+
+    def _check_room(self, line: "_Line", name: str, more_bytes: int) -> None:
         limits = self._limits
         if line.jobs >= limits.jobs_per_line:
             raise over_limit(
-                QueueFull, f"the line of {job.envelope.line}", seen=line.jobs + 1, limit=limits.jobs_per_line,
+                QueueFull, f"the line of {name}", seen=line.jobs + 1, limit=limits.jobs_per_line,
                 setting="--queue-jobs", unit="jobs",
             )  # fmt: skip
-        size = line.size_bytes + len(job.body)
+        size = line.size_bytes + more_bytes
         if line.jobs and size > limits.bytes_per_line:
             raise over_limit(
-                QueueFull, f"the line of {job.envelope.line}", seen=size, limit=limits.bytes_per_line,
+                QueueFull, f"the line of {name}", seen=size, limit=limits.bytes_per_line,
                 setting="--queue-bytes", unit="bytes",
             )  # fmt: skip
-        inbox = _Inbox(self, job.envelope.id)
-        self._inboxes[job.envelope.id] = inbox
-        line.append(job)
-        self._announce(job.envelope.line, line)
-        return inbox
 
     async def pull(self, line: str, *, max_jobs: int, max_bytes: int, wait_s: float) -> list[Delivery]:
         waiting = self._lines.setdefault(line, _Line())
@@ -120,10 +134,18 @@ class InProcessQueue:
     def _release(self, lent: "_Lent") -> bool:
         return self._lent.pop(lent.token, None) is not None
 
+    def _ack(self, lent: "_Lent") -> None:
+        if self._release(lent):
+            self._over(lent.line, lent.job.envelope.id, answered=lent.is_served)
+
+    def _over(self, line: str, job_id: str, *, answered: bool) -> None:
+        self._crowds[line].over(job_id, self._clock(), answered=answered)
+
     def _give_back(self, lent: "_Lent") -> None:
         if not self._release(lent) or self._closed:
             return
         if lent.job.envelope.id not in self._inboxes:  # the asker left meanwhile
+            self._over(lent.line, lent.job.envelope.id, answered=False)
             return
         line = self._lines.setdefault(lent.line, _Line())
         line.appendleft(lent.job)
@@ -139,6 +161,7 @@ class InProcessQueue:
             return
         for name, line in list(self._lines.items()):
             if line.remove(job_id):
+                self._over(name, job_id, answered=False)
                 if line.idle:
                     del self._lines[name]
                 return
@@ -223,16 +246,18 @@ class _Line:
 class _Lent:
     """A `Delivery`."""
 
-    __slots__ = ("_queue", "expires", "job", "line", "token")
+    __slots__ = ("_queue", "expires", "is_served", "job", "line", "token")
 
     def __init__(self, queue: InProcessQueue, line: str, job: Job, token: int, expires: float) -> None:
         self._queue, self.line, self.job, self.token, self.expires = queue, line, job, token, expires
+        self.is_served = False
 
     def reply(self, chunk: Chunk) -> None:
+        self.is_served = self.is_served or chunk.status < 300  # what is refused took no time
         self._queue._deliver(chunk, self.token)
 
     def ack(self) -> None:
-        self._queue._release(self)
+        self._queue._ack(self)
 
     def extend(self) -> None:
         self.expires = self._queue._clock() + self._queue._limits.lease_s
