@@ -28,9 +28,13 @@ from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item
 from shoal.protocol.status import ModelStatus
 from shoal.queue import Delivery, Queue
+from shoal.runtimes.turns import Turns
 
 log = logging.getLogger("shoal.node")
 TICK_S = 1.0
+SHARE_EVERY_S = 0.2
+ALONE_AFTER_S = 1.0
+"""A runtime has the processor to itself when no other has worked for so long."""
 EXTEND_EVERY_S = 1.5
 REMEMBER_EVERY_S = 60.0
 REFRESH_EVERY_S = 2.0
@@ -63,6 +67,8 @@ class Agent:
         self._workers: dict[int, Worker] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: set[asyncio.Task[None]] = set()  # one for each runtime process
+        self._turns = Turns.make(devices.cores())
+        self._alone_for = 0.0
         self._lacking = ""
         self._wake_at: float | None = None
         self._wake_timer: asyncio.TimerHandle | None = None
@@ -76,6 +82,7 @@ class Agent:
         self._refresh()
         self._queue.listen(self)
         self._spawn(self._every(TICK_S, self._tick))
+        self._spawn(self._every(SHARE_EVERY_S, self._share_processor))
         self._spawn(self._every(EXTEND_EVERY_S, self._extend_leases))
         self._spawn(self._every(REMEMBER_EVERY_S, self._remember))
         self._spawn(self._every(REFRESH_EVERY_S, self._refresh))
@@ -110,6 +117,8 @@ class Agent:
             task.cancel()
         await asyncio.gather(*(worker.stop() for worker in list(self._workers.values())))
         await asyncio.gather(*self._running)
+        if self._turns is not None:
+            self._turns.close()
 
     # What the queue says (queue.Listener).
 
@@ -171,7 +180,7 @@ class Agent:
         number = next(self._numbers)
         replica = self.scheduler.replicas[model]
         load = frames.Load(model, str(replica.model.folder), replica.model.facts, replica.profile)
-        self._workers[number] = Worker(number, load, self)
+        self._workers[number] = Worker(number, load, self, self._turns)
         self._running.add(task := self._loop.create_task(self._workers[number].run()))
         task.add_done_callback(self._running.discard)
         return number
@@ -286,9 +295,17 @@ class Agent:
             # Linux walks the process's pages for this: milliseconds that no request should wait for.
             if footprint := await asyncio.to_thread(worker.footprint_bytes):
                 self.scheduler.measured_footprint(number, footprint)
+        if self._turns is not None:
+            self._turns.reclaim([worker.pid for worker in self._workers.values()])
         for line in await self._queue.depths():
             self.work(line)
         self.scheduler.check(time.time())
+
+    def _share_processor(self) -> None:
+        if self._turns is not None:
+            at_work = sum(bool(replica.flying) for replica in self.scheduler.replicas.values())
+            self._alone_for = self._alone_for + SHARE_EVERY_S if at_work <= 1 else 0.0
+            self._turns.want_spare(self._alone_for > ALONE_AFTER_S)
 
     async def _extend_leases(self) -> None:
         for ticket in self.scheduler.tickets.values():

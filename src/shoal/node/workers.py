@@ -16,6 +16,7 @@ from shoal.protocol.errors import ResourceExhausted, ShoalError, from_fault
 from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item
 from shoal.runtimes.channel import Channel
+from shoal.runtimes.turns import Turns
 
 log = logging.getLogger("shoal.node")
 STOP_WITHIN_S = 5.0
@@ -34,8 +35,9 @@ class Listener(Protocol):
 class Worker:
     """One process, in the environment that this one runs in."""
 
-    def __init__(self, number: int, load: frames.Load, listener: Listener) -> None:
+    def __init__(self, number: int, load: frames.Load, listener: Listener, turns: Turns | None = None) -> None:
         self.number = number
+        self._turns = turns
         self._load = load
         self._listener = listener
         self._control: Channel | None = None
@@ -74,11 +76,11 @@ class Worker:
         with theirs_control, theirs_data:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "shoal.runtimes.host", *map(str, fds),
-                pass_fds=fds,
+                pass_fds=(*fds, *(self._turns.fds if self._turns else ())),
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,  # a Ctrl-C is for the server, which drains; not for us
                 # The streams are a runtime's threads; numpy's products would each start as many again.
-                env={"OPENBLAS_NUM_THREADS": "1", **os.environ},
+                env={"OPENBLAS_NUM_THREADS": "1", **os.environ} | (self._turns.environment if self._turns else {}),
             )  # fmt: skip
         self._control = await Channel.open(ours_control, self._on_control, lambda: None)
         self._data = await Channel.open(ours_data, self._on_data, lambda: None)

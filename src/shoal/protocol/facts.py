@@ -104,8 +104,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     threads: int = 0
     """Compute threads in all; 0 means one a stream."""
     ahead: int = 0
-    """Micro-batches given to the engine beyond its streams, where it has a queue of its own: a stream that ends
-    one then begins the next at once."""
+    """Micro-batches laid out and waiting for their turn beyond those of the streams, so that the next begins at
+    once where one ends."""
     batch_items: int = 32
     batch_tokens: int = 384
     """A micro-batch holds at most this many items and, above one item, this many tokens (ROAD: a cap on

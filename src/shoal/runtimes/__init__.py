@@ -20,10 +20,12 @@ from shoal.protocol.tensors import Array
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """`rows`: for each prepared item its named arrays. `tokens`: those computed, padding included."""
+    """`rows`: for each prepared item its named arrays. `tokens`: those computed, padding included. `seconds` of
+    the engine alone, where it has to wait for its turn; None where it has not."""
 
     rows: list[dict[str, Array]]
     tokens: int
+    seconds: float | None = None
 
 
 class Runtime(Protocol):

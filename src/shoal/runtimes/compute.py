@@ -33,7 +33,9 @@ def prepare(runtime: Runtime, items: Sequence[Item]) -> list[Read]:
 
 
 def compute(runtime: Runtime, batch: Sequence[Prepared], stream: int) -> tuple[list[Output], Measured | None]:
-    """As many outputs as items, in order, every value finite. Out of memory or broken: halve and try again."""
+    """As many outputs as items, in order, every value finite. Out of memory or broken: halve and try again. What is
+    not finite runs again alone: where texts are padded to each other, NaN times a weight of 0 is NaN next door too.
+    """
     began = time.perf_counter()
     try:
         ran = runtime.run(batch, stream)
@@ -49,7 +51,11 @@ def compute(runtime: Runtime, batch: Sequence[Prepared], stream: int) -> tuple[l
         return [Output(tokens=batch[0].tokens, fault=_fault_of(error).fault())], None
     seconds = time.perf_counter() - began
     outputs = [_output(prepared, row) for prepared, row in zip(batch, ran.rows, strict=True)]
-    return outputs, _measured(batch, ran, seconds)
+    if len(batch) > 1:
+        again = [i for i, output in enumerate(outputs) if output.fault is not None]
+        for i in again:
+            (outputs[i],), _ = compute(runtime, [batch[i]], stream)
+    return outputs, _measured(batch, ran, seconds if ran.seconds is None else ran.seconds)
 
 
 def _fault_of(error: BaseException) -> ShoalError:

@@ -22,7 +22,7 @@ from shoal.observe.garbage import collect_seldom
 from shoal.protocol import frames
 from shoal.protocol.errors import ModelLoadFailed, ShoalError
 from shoal.protocol.items import Output
-from shoal.runtimes import Prepared, Runtime, microbatch, open_runtime
+from shoal.runtimes import Prepared, Runtime, microbatch, open_runtime, turns
 from shoal.runtimes.channel import Channel
 from shoal.runtimes.compute import compute, prepare
 from shoal.runtimes.memory import give_back, share_one_arena
@@ -51,7 +51,6 @@ class Host:
         self._ready: deque[_Ready] = deque()  # tokenised, not running; oldest first
         self._idle: set[int] = set()
         self._running = 0
-        self._ends: deque[float] = deque(maxlen=8)  # when the last micro-batches ended
         self._seen = 0
         self._gave_back_at = 0.0
         self._stopped = asyncio.Event()
@@ -124,7 +123,7 @@ class Host:
         self._ready = deque(entry for entry in self._ready if entry.key not in gone)
 
     def _dispatch(self) -> None:
-        """Give every idle stream a micro-batch; and the engine one ahead, if it is a full one. A text that is
+        """Give every idle stream a micro-batch; and make one ready ahead, if it is a full one. A text that is
         alone has them all."""
         if not self._idle or not self._ready:
             return
@@ -145,27 +144,19 @@ class Host:
             self._start([entries[index] for index in piece], self._idle.pop())
 
     def _start(self, entries: "list[_Ready]", slot: int) -> None:
-        assert self._runtime is not None
-        queued = self._running >= self._runtime.profile.streams
         self._running += 1
-        self._loop.create_task(self._run(entries, slot, queued))
+        self._loop.create_task(self._run(entries, slot))
 
-    async def _run(self, entries: "list[_Ready]", slot: int, queued: bool) -> None:
+    async def _run(self, entries: "list[_Ready]", slot: int) -> None:
         assert self._runtime is not None
         batch = [entry.prepared for entry in entries]
-        given = time.perf_counter()
         outputs, measured = await self._loop.run_in_executor(self._streams, compute, self._runtime, batch, slot)
         self._running -= 1
         if slot < self._runtime.profile.slots:
             self._idle.add(slot)
         self._dispatch()
         if measured is not None:
-            end = given + measured.seconds
-            began = next((other for other in self._ends if other > given), given) if queued else given
-            self._ends.append(end)
-            measured = msgspec.structs.replace(
-                measured, seconds=max(0.0, end - began), tokenize_seconds=max(e.seconds for e in entries)
-            )
+            measured = msgspec.structs.replace(measured, tokenize_seconds=max(e.seconds for e in entries))
         self._answer([(entry.key, output) for entry, output in zip(entries, outputs, strict=True)], measured)
         if self._loop.time() - self._gave_back_at >= _GIVE_BACK_EVERY_S:
             self._give_back()
@@ -190,6 +181,7 @@ class Host:
 def main() -> None:
     share_one_arena()
     silence()
+    turns.join_in()
     logs.configure("json" if os.environ.get("SHOAL_LOG_FORMAT") == "json" else "text")
     control, data = (socket.socket(fileno=int(fd)) for fd in sys.argv[1:3])
     uvloop.run(_serve(control, data))

@@ -18,6 +18,7 @@ from shoal.runtimes import Ran, Read, Runtime
 from shoal.runtimes.buckets import pack
 from shoal.runtimes.onnx_published import PublishedRuntime
 from shoal.runtimes.onnx_session import open_session
+from shoal.runtimes.turns import in_turn
 from shoal.runtimes.warmup import warm_up
 
 
@@ -54,6 +55,7 @@ class BuiltRuntime:
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
         packed = pack(batch)
         inputs = dict(zip(self._inputs, packed.feed(self._inputs, self._tables), strict=True))
-        found = dict(zip(self._described.outputs, self._session.run(None, inputs), strict=True))
-        values = self._described.completed(found, batch)
-        return Ran(finish(values, batch, self._facts), packed.tokens)
+        values, seconds = in_turn(lambda: self._session.run(None, inputs))
+        found = dict(zip(self._described.outputs, values, strict=True))
+        completed = self._described.completed(found, batch)
+        return Ran(finish(completed, batch, self._facts), packed.tokens, seconds)

@@ -21,6 +21,7 @@ from shoal.protocol.items import Item
 from shoal.protocol.tensors import Array
 from shoal.runtimes import Ran, Read
 from shoal.runtimes.onnx_session import open_session
+from shoal.runtimes.turns import in_turn
 
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _DTYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
@@ -49,8 +50,9 @@ class PublishedRuntime:
 
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
         parts = [[prepared] for prepared in batch] if self._alone else [batch]
-        rows = [row for part in parts for row in finish(self._compute(part), part, self._facts)]
-        return Ran(rows, sum(len(part) * max(p.tokens for p in part) for part in parts))
+        values, seconds = in_turn(lambda: [self._compute(part) for part in parts])
+        rows = [row for part, found in zip(parts, values, strict=True) for row in finish(found, part, self._facts)]
+        return Ran(rows, sum(len(part) * max(p.tokens for p in part) for part in parts), seconds)
 
     def _compute(self, batch: Sequence[Prepared]) -> dict[str, Array]:
         """The outputs that heads.py names."""

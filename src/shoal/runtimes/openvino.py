@@ -20,6 +20,7 @@ from shoal.runtimes import Ran, Read
 from shoal.runtimes.buckets import pack
 from shoal.runtimes.cpu import has_bf16
 from shoal.runtimes.silence import silence
+from shoal.runtimes.turns import in_turn
 from shoal.runtimes.warmup import warm_up
 
 _KERNELS_KEPT = 512
@@ -71,10 +72,11 @@ class OpenVinoRuntime:
     def run(self, batch: Sequence[Prepared], slot: int) -> Ran:
         packed = pack(batch)
         inputs = packed.feed(self._inputs, self._tables)
-        found = self._requests[slot].infer(inputs, share_inputs=True, share_outputs=True)
+        request = self._requests[slot]
+        found, seconds = in_turn(lambda: request.infer(inputs, share_inputs=True, share_outputs=True))
         named = {name: found[i] for i, name in enumerate(self._described.outputs)}
         values = self._described.completed(named, batch)
-        return Ran(finish(values, batch, self._facts), packed.tokens)
+        return Ran(finish(values, batch, self._facts), packed.tokens, seconds)
 
 
 def _constant_bytes(model: Any) -> int:

@@ -19,6 +19,7 @@ from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
 from shoal.runtimes import Ran, Read
 from shoal.runtimes.pytorch_files import check_files
+from shoal.runtimes.turns import in_turn
 from shoal.runtimes.warmup import warm_up
 
 if TYPE_CHECKING:
@@ -69,10 +70,11 @@ class PyTorchRuntime:
         return self._reader.prepare(items)
 
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
-        values = self._encoder(batch)
+        on_processor = self._encoder.device.type == "cpu"
+        values, seconds = in_turn(lambda: self._encoder(batch)) if on_processor else (self._encoder(batch), None)
         longest = max(p.tokens for p in batch)
         tokens = sum(p.tokens for p in batch) if self._encoder.is_packed else longest * len(batch)
-        return Ran(finish(values, batch, self._facts), tokens)
+        return Ran(finish(values, batch, self._facts), tokens, seconds)
 
 
 def _open_reader(folder: Path, facts: Facts) -> Reader:
