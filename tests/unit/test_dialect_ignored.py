@@ -7,8 +7,7 @@ import pytest
 from answering import JSON, NLI, answer, header, several_labels
 
 from shoal.dialects.bodies import decode
-from shoal.dialects.ignored import _READ, MOST_NAMES
-from shoal.dialects.native_bodies import Options, Params
+from shoal.dialects.ignored import MOST_NAMES
 from shoal.dialects.tei_bodies import EmbedBody
 from shoal.protocol.errors import InvalidInput
 
@@ -53,11 +52,6 @@ def test_many_long_or_unwritable_names_make_a_short_header_in_ascii():
     assert value.isprintable()
     assert len(value) < 600
     assert value.endswith(f"and {len(names) - MOST_NAMES} more")
-
-
-def test_every_setting_that_a_body_has_is_read_by_a_route():
-    assert _READ["encode"]["params"] == set(Params.__struct_fields__)
-    assert _READ["encode"]["params.options"] | _READ["score"]["options"] == set(Options.__struct_fields__)
 
 
 def test_an_output_dtype_among_the_options_is_as_good_as_beside_them():

@@ -9,15 +9,12 @@ from collections.abc import Iterable
 import msgspec
 
 from shoal.dialects.bodies import ABSENT, Decoder, Format, decode
+from shoal.dialects.native_bodies import EncodeOptions, Params, ScoreOptions
 
 _Fields = dict[str, msgspec.Raw]
-_SHARED = {"profile", "lora_id", "lora", "instruction", "prompt_name", "truncate"}
 _READ = {
-    "encode": {
-        "params": {"output_types", "output_dtype", "instruction", "options"},
-        "params.options": _SHARED | {"is_query", "normalize", "dimensions", "output_dtype"},
-    },
-    "score": {"options": _SHARED | {"raw", "label"}},
+    "encode": {"params": Params.__struct_fields__, "params.options": EncodeOptions.__struct_fields__},
+    "score": {"options": ScoreOptions.__struct_fields__},
 }
 MOST_NAMES = 8
 _LONGEST_NAME = 60

@@ -13,21 +13,29 @@ from shoal.dialects import Reply, Route, Timing
 from shoal.dialects.arrays import plain_list, wire_array
 from shoal.dialects.bodies import JSON, MSGPACK, Decoder, answer_headers, body_format, decode
 from shoal.dialects.ignored import header, ignored
-from shoal.dialects.native_bodies import EncodeBody, ScoreBody, encode_request, score_request
+from shoal.dialects.native_bodies import (
+    EncodeBody,
+    ScoreBody,
+    StrictEncodeBody,
+    StrictScoreBody,
+    encode_request,
+    score_request,
+)
 from shoal.dialects.refusals import error_fields, refusal
 from shoal.protocol.envelope import Envelope
-from shoal.protocol.errors import Fault, ShoalError, from_fault
+from shoal.protocol.errors import Fault, InvalidInput, ShoalError, from_fault
 from shoal.protocol.facts import Facts
 from shoal.protocol.tensors import Array
 from shoal.tasks.encode import EncodeRequest, EncodeResponse, Sparse, Vector
 from shoal.tasks.score import Score, ScoreRequest, ScoreResponse
 
-_decoders: dict[tuple[str, str], Decoder[Any]] = {
-    ("encode", "json"): msgspec.json.Decoder(EncodeBody),
-    ("encode", "msgpack"): msgspec.msgpack.Decoder(EncodeBody),
-    ("score", "json"): msgspec.json.Decoder(ScoreBody),
-    ("score", "msgpack"): msgspec.msgpack.Decoder(ScoreBody),
+_decoders: dict[tuple[str, str], tuple[Decoder[Any], Decoder[Any]]] = {
+    ("encode", "json"): (msgspec.json.Decoder(StrictEncodeBody), msgspec.json.Decoder(EncodeBody)),
+    ("encode", "msgpack"): (msgspec.msgpack.Decoder(StrictEncodeBody), msgspec.msgpack.Decoder(EncodeBody)),
+    ("score", "json"): (msgspec.json.Decoder(StrictScoreBody), msgspec.json.Decoder(ScoreBody)),
+    ("score", "msgpack"): (msgspec.msgpack.Decoder(StrictScoreBody), msgspec.msgpack.Decoder(ScoreBody)),
 }
+"""First what reads a body whose every field we know, then what reads any."""
 _json = msgspec.json.Encoder()
 _msgpack = msgspec.msgpack.Encoder()
 
@@ -55,8 +63,13 @@ class Native:
 
     def decode(self, envelope: Envelope, body: bytes) -> EncodeRequest | ScoreRequest:
         form = body_format(envelope.content_type, body)
-        given = decode(_decoders[envelope.route, form], body)
-        unread = ignored(envelope.route, form, body)
+        strict, lax = _decoders[envelope.route, form]
+        unread: tuple[str, ...] = ()
+        try:
+            given = decode(strict, body)
+        except InvalidInput:
+            given = decode(lax, body)
+            unread = ignored(envelope.route, form, body)
         request: EncodeRequest | ScoreRequest
         if isinstance(given, EncodeBody):
             request = encode_request(given)

@@ -38,18 +38,28 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Options(msgspec.Struct, frozen=True):
-    """`prompt_name`, `truncate`, `dimensions`, `raw` and `label` are ours; the others the SDK's."""
+    """`prompt_name` and `truncate` are ours; the others the SDK's."""
 
-    is_query: bool | None = None
-    output_dtype: Dtype | None = None
     profile: str | None = None
     lora_id: str | None = None
     lora: str | None = None
-    normalize: bool | None = None
     instruction: str | None = None
     prompt_name: str | None = None
     truncate: Truncate | None = None
+
+
+class EncodeOptions(Options, frozen=True):
+    """`dimensions` is ours."""
+
+    is_query: bool | None = None
+    output_dtype: Dtype | None = None
+    normalize: bool | None = None
     dimensions: Width | None = None
+
+
+class ScoreOptions(Options, frozen=True):
+    """Both are ours."""
+
     raw: bool | None = None
     label: str | None = None
 
@@ -58,7 +68,7 @@ class Params(msgspec.Struct, frozen=True):
     output_types: list[Kind] | None = None
     output_dtype: Dtype | None = None
     instruction: str | None = None
-    options: Options | None = None
+    options: EncodeOptions | None = None
 
 
 class EncodeBody(msgspec.Struct, frozen=True):
@@ -70,18 +80,39 @@ class ScoreBody(msgspec.Struct, frozen=True):
     query: str | Item
     items: Annotated[list[str | Item], AtMost]
     instruction: str | None = None
-    options: Options | None = None
+    options: ScoreOptions | None = None
+
+
+class _StrictEncodeOptions(EncodeOptions, frozen=True, forbid_unknown_fields=True): ...
+
+
+class _StrictParams(Params, frozen=True, forbid_unknown_fields=True):
+    options: _StrictEncodeOptions | None = None
+
+
+class _StrictScoreOptions(ScoreOptions, frozen=True, forbid_unknown_fields=True): ...
+
+
+class StrictEncodeBody(EncodeBody, frozen=True, forbid_unknown_fields=True):
+    """Every setting of it is one that we read."""
+
+    params: _StrictParams | None = None
+
+
+class StrictScoreBody(ScoreBody, frozen=True, forbid_unknown_fields=True):
+    options: _StrictScoreOptions | None = None
 
 
 _NO_PARAMS = Params()
-_NO_OPTIONS = Options()
+_NO_ENCODE_OPTIONS = EncodeOptions()
+_NO_SCORE_OPTIONS = ScoreOptions()
 
 
 def encode_request(body: EncodeBody) -> EncodeRequest:
     """Raises InvalidInput or ModelNotFound for what no item of the request can be given."""
     _require_items(body.items)
     params = body.params or _NO_PARAMS
-    options = params.options or _NO_OPTIONS
+    options = params.options or _NO_ENCODE_OPTIONS
     _require_plain_model(options)
     return EncodeRequest(
         inputs=[
@@ -110,7 +141,7 @@ def score_request(body: ScoreBody, *, packed: bool) -> ScoreRequest:
             seen=len(body.items),
             setting="--max-items",
         )
-    options = body.options or _NO_OPTIONS
+    options = body.options or _NO_SCORE_OPTIONS
     _require_plain_model(options)
     query = _document(body.query, packed)
     if query.fault is not None:
