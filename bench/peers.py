@@ -12,12 +12,12 @@ import argparse
 import os
 import statistics
 import sys
-import traceback
 from collections.abc import Sequence
 
 import numpy as np
 
 from bars import RESULTS, Bars
+from chosen import chosen
 from environments import NotHere, environment
 from loads import LOADS, texts_of_all_lengths
 from pairing import Pair, paired
@@ -60,6 +60,7 @@ STARTS = 3
 class Bench:
     def __init__(self, pairs: int, seconds: float) -> None:
         self.bars = Bars(RESULTS / "peers.json")
+        self.failed = 0
         self._pairs, self._seconds = pairs, seconds
         self._store = Store()
         self._folder = self._store.add(MODEL).folder
@@ -78,7 +79,14 @@ class Bench:
             if "start" in rows:
                 self._report("start", peer, [*starts, pair.seconds_to_first_vector()])
             for row in (row for row in rows if row != "start"):
-                self._row(row, peer, pair, is_loaded="lognormal" in rows)
+                try:
+                    self._row(row, peer, pair, is_loaded="lognormal" in rows)
+                except RuntimeError as error:
+                    self.fail(f"{row} against {peer}: {error}")
+
+    def fail(self, what: str) -> None:
+        self.failed += 1
+        print(f"FAILED  {what}", flush=True)
 
     def _row(self, row: str, peer: str, pair: Pair, *, is_loaded: bool) -> None:
         if row == "cosine":
@@ -122,25 +130,14 @@ def figure(row: str, speed: Speed) -> float:
 
 
 def reference_vectors(folder: object, texts: list[str]) -> np.ndarray:
-    worker = Worker("st_worker.py", "encoder", folder, "cpu")
-    try:
+    with Worker("st_worker.py", "encoder", folder, "cpu") as worker:
         return np.array(worker.ask("vectors", texts=texts))
-    finally:
-        worker.end()
 
 
 def worst_cosine(vectors: list[list[float]], reference: np.ndarray) -> float:
     found = np.array(vectors)
     lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(reference, axis=1)
     return float(((found * reference).sum(axis=1) / lengths).min())
-
-
-def names(said: str, known: Sequence[str]) -> list[str]:
-    chosen = [name.strip() for name in said.split(",") if name.strip()]
-    unknown = sorted(set(chosen) - set(known))
-    if unknown:
-        raise SystemExit(f"unknown: {', '.join(unknown)}; there are {', '.join(known)}")
-    return [name for name in known if name in chosen]
 
 
 def main() -> int:
@@ -153,22 +150,20 @@ def main() -> int:
     arguments = options.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
     bench = Bench(arguments.pairs, arguments.seconds)
-    failed = 0
-    for peer in names(arguments.peers, [*RECIPES, "st"]):
+    for peer in chosen(arguments.peers, [*RECIPES, "st"]):
         try:
             if not arguments.install:
-                bench.measure(peer, names(arguments.only, list(ROWS)))
+                bench.measure(peer, chosen(arguments.only, list(ROWS)))
             elif peer in RECIPES:
                 environment(peer, RECIPES[peer].needs)
         except NotHere as reason:
             print(f"        {peer} was not measured: {reason}", flush=True)
-        except RuntimeError:
-            failed += 1
-            traceback.print_exc()
+        except RuntimeError as error:
+            bench.fail(f"{peer}: {error}")
     if not accelerator():
         print("        no GPU here: the pytorch runtime in bf16 on one was not measured", flush=True)
     draw(RESULTS / "peers.json", RESULTS / "peers.png", ROWS)
-    return 1 if bench.bars.missed or failed else 0
+    return 1 if bench.bars.missed or bench.failed else 0
 
 
 if __name__ == "__main__":

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+QUIET = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
 
 
 class Worker:
-    def __init__(self, script: str, *arguments: object) -> None:
+    def __init__(self, script: str, *arguments: object, **variables: str) -> None:
+        """`variables` are added to the environment."""
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / script), *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"},
+            env=os.environ | QUIET | variables,
         )
 
     def ask(self, question: str, **arguments: Any) -> Any:
@@ -34,6 +36,12 @@ class Worker:
         if not line:
             raise RuntimeError(f"{self.process.args!r} ended with {self.process.wait()}")
         return json.loads(line)
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def end(self) -> None:
         self.process.kill()
