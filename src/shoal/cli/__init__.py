@@ -76,7 +76,8 @@ def explain(error: Exception) -> str:
     if isinstance(error, ShoalError):
         return f"error: {error.message}\ncode: {error.code}"
     if isinstance(error, OSError):
-        return f"error: {error}"
+        told = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error
+        return f"error: {told}"
     return (
         f"error: unexpected {type(error).__name__}: {error}\n"
         "This is a fault in Shoal. `shoal --debug …` with the same words shows where it happened."
