@@ -10,6 +10,7 @@ from model_folders import write_encoder, write_json, write_scorer
 
 from shoal import cli
 from shoal.cli import _card
+from shoal.cli.add import _sizes
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -71,6 +72,11 @@ def test_a_refused_folder_ends_with_the_reason(shell: Shell, tmp_path: Path) -> 
     assert (code, out) == (1, "")
     assert "error: models of type 'mamba' are not known yet; known: bert, " in err
     assert err.endswith("\ncode: INVALID_INPUT\n")
+
+
+@pytest.mark.parametrize(("done", "total", "words"), [(0, 0, ""), (700_000, 91_600_000, "0.7 of 91.6 MB")])
+def test_a_bar_tells_sizes_where_they_are_known(done: int, total: int, words: str) -> None:
+    assert _sizes(done, total) == words
 
 
 def test_models_says_how_to_get_the_first_one(shell: Shell) -> None:

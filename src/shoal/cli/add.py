@@ -50,11 +50,15 @@ def _progress() -> "Iterator[Report]":
         yield say
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), DownloadColumn()
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[sizes]}")
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("starting", total=None)
+        bar = progress.add_task("starting", total=None, sizes="")
         yield lambda stage, done, total: progress.update(
-            bar, description=stage, completed=done, total=total or None
+            bar, description=stage, completed=done, total=total or None, sizes=_sizes(done, total)
         )
+
+
+def _sizes(done: int, total: int) -> str:
+    return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB" if total else ""
