@@ -52,6 +52,12 @@ async def answering(server, pool, line="m", seconds=0.0, name="here"):
             await asyncio.wait([running])
 
 
+async def until(what) -> None:
+    async with asyncio.timeout(30):
+        while not what():
+            await asyncio.sleep(0.01)
+
+
 class NodeProcess:
     """A puller in a process of its own; `first_job` is the first that it took."""
 
@@ -60,7 +66,8 @@ class NodeProcess:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
 
     async def first_job(self) -> str:
-        return (await asyncio.to_thread(self.process.stdout.readline)).decode().strip()
+        async with asyncio.timeout(30):
+            return (await asyncio.to_thread(self.process.stdout.readline)).decode().strip()
 
     def __enter__(self):
         return self
@@ -115,8 +122,9 @@ async def test_a_server_that_was_killed_and_comes_back_empty_loses_no_request(se
 async def test_jobs_that_wait_in_a_server_that_is_killed_are_sent_again(server, pool):
     async with joined(server, pool) as gateway:
         asked = [asyncio.ensure_future(ask(gateway, f"{number}")) for number in range(50)]
-        while not await gateway.depths():
-            await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            while not await gateway.depths():
+                await asyncio.sleep(0)
         server.kill()
         server.start()
         async with answering(server, pool):
@@ -165,7 +173,7 @@ async def test_what_a_killed_node_held_is_answered_by_another(server, pool):
 
 async def test_a_node_that_stood_still_does_not_answer_a_second_time(server, pool):
     async with joined(server, pool) as gateway:
-        with NodeProcess(server, pool, seconds=0.5, name="frozen") as frozen:
+        with NodeProcess(server, pool, seconds=4, name="frozen") as frozen:
             asked = asyncio.ensure_future(ask(gateway, "a"))
             assert await frozen.first_job() == "a"
             frozen.process.send_signal(signal.SIGSTOP)
@@ -179,13 +187,10 @@ async def test_a_node_that_stood_still_does_not_answer_a_second_time(server, poo
 async def test_what_a_lost_gateway_asked_for_is_not_computed(server, pool):
     async with answering(server, pool, seconds=60) as node, joined(server, pool) as gateway:
         await gateway.publish(job("a"))
-        while node.taken != ["a"]:
-            await asyncio.sleep(0.01)
+        await until(lambda: node.taken == ["a"])
         gateway._link._wire.close("as if killed")
         gateway._link._task.cancel()
-        async with asyncio.timeout(10):
-            while node.cancelled_jobs != ["a"]:
-                await asyncio.sleep(0.01)
+        await until(lambda: node.cancelled_jobs == ["a"])
 
 
 async def test_a_stream_that_somebody_removed_is_made_again(server, pool):
