@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from environments import PEERS, environment
-from recipes import QUIET, RECIPES
+from recipes import DEVICE, QUIET, RECIPES
 from shoal.catalog.store import Store
-from shoal.node.devices import accelerator
 from shoal.testing.server import free_port
 from sides import MODEL, InProcess, Load, Server, Side, Speed
 
@@ -63,7 +62,7 @@ def start_shoal(store: Store) -> Side:
 def start_peer(name: str, store: Store) -> Side:
     folder = store.resolve(MODEL).folder
     if name == "st":
-        return InProcess(folder, accelerator() or "cpu")
+        return InProcess(folder, DEVICE)
     recipe, port = RECIPES[name], free_port()
     command = recipe.command(environment(name, recipe.needs), folder, port)
     variables = os.environ | QUIET | recipe.variables

