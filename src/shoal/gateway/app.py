@@ -12,6 +12,7 @@ from shoal.dialects import Reply
 from shoal.dialects.refusals import for_anyone
 from shoal.gateway import admission, routing
 from shoal.gateway.asgi import LEAVING, Body, BodyBudget, Receive, Scope, Send, head, send_refusal, send_reply
+from shoal.gateway.early import Early
 from shoal.gateway.pages import Pages, States
 from shoal.gateway.settings import GatewaySettings
 from shoal.gateway.waiting import Leaving, Watch
@@ -25,6 +26,7 @@ from shoal.protocol.errors import (
     InvalidInput,
     MethodNotAllowed,
     ModelLoading,
+    QueueFull,
     RequestTimeout,
     ResourceExhausted,
     ShoalError,
@@ -55,6 +57,7 @@ class Gateway:
         self._budget = BodyBudget(settings.max_in_flight_bytes)
         self._loop = asyncio.get_running_loop()  # to ask for it each time is a system call on Python 3.11
         self._ids = map(f"{secrets.token_hex(6)}{{:x}}".format, itertools.count(1))
+        self.early = Early(queue, self.resolve, settings, self._ids)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -115,6 +118,8 @@ class Gateway:
             return Cancelled.status
         except ShoalError as error:
             refused = self._at_deadline(error, envelope) if isinstance(error, DeadlineExceeded) else error
+            if isinstance(error, QueueFull):
+                self.early.begin()
         except Exception:
             log.exception("a request failed", extra=logs.fields(route=target.route.name))
             refused = InternalError("something broke here; the log has the details")
@@ -152,7 +157,7 @@ class Gateway:
         self, target: routing.Target, headers: admission.Headers, content: bytes, received: float, request_id: str
     ) -> Envelope:
         """3. The model. 4. What it can do. 5. The envelope."""
-        model = self._resolve(target, content)  # 3
+        model = self.resolve(target, content)  # 3
         if not model.facts.can(target.route.task):  # 4
             can = ", ".join(model.facts.tasks)
             raise InvalidInput(f"{model.name} cannot {target.route.task}; it can {can}", param="model")
@@ -160,7 +165,8 @@ class Gateway:
             target, model.name, headers, len(content), self._settings, received, request_id
         )
 
-    def _resolve(self, target: routing.Target, body: bytes) -> Model:
+    def resolve(self, target: routing.Target, body: bytes) -> Model:
+        """The model that a request asks for. Raises ModelNotFound."""
         name = target.model or target.dialect.peek(target.route.name, body)
         if not name:
             return self._models.default_model(target.route.task, target.route.kind)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shoal.gateway.asgi import LEAVING
+from shoal.gateway.early import MOST_BYTES, Early
 from shoal.gateway.settings import GatewaySettings
 from shoal.gateway.waiting import Leaving
 from shoal.observe import metrics
@@ -48,6 +49,9 @@ class _Joining:
 
 class Connection(HttpToolsProtocol):
     settings: ClassVar[GatewaySettings]
+    early: ClassVar[Early]
+    _held: bytes | None = None
+    """The body so far of a request that may be refused without the application, which has not heard of it."""
     _head_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     _in_head = False
@@ -89,11 +93,59 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body = False, True
         self._cancel_head_timer()
-        super().on_headers_complete()
+        if self.early.is_on and self._is_plain():
+            self._held = b""
+            self._head_timer = self.loop.call_later(self.settings.head_timeout_s, self._release)
+        else:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self._held is None:
+            super().on_body(body)
+            return
+        self._held += body
+        if len(self._held) > MOST_BYTES:
+            self._release()
 
     def on_message_complete(self) -> None:
         self._in_body = False
+        if self._held is not None:
+            reply = self.early.reply(self.url, self.headers, self._held)
+            if reply is not None:
+                self._answer_early(reply)
+                return
+            self._release()
         super().on_message_complete()
+
+    def _is_plain(self) -> bool:
+        """A POST of HTTP/1.1 on a connection that goes on, with no other request before it."""
+        return (
+            self.parser.get_method() == b"POST"
+            and self.parser.get_http_version() == "1.1"
+            and self.parser.should_keep_alive()
+            and not self.expect_100_continue
+            and (self.cycle is None or self.cycle.response_complete)
+        )
+
+    def _release(self) -> None:
+        """The application gets the request after all, as much of it as is here."""
+        self._cancel_head_timer()
+        body, self._held = self._held, None
+        super().on_headers_complete()
+        if body:
+            super().on_body(body)
+
+    def _answer_early(self, reply: bytes) -> None:
+        self._cancel_head_timer()
+        self._held = None
+        self.transport.write(reply)
+        if self.transport.get_write_buffer_size():
+            self._wait_for_reader()
+        if not self.transport.is_closing():
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def on_response_complete(self) -> None:
         self._joining.flush()  # an answer to HEAD has no body

@@ -3,10 +3,10 @@
 import contextlib
 import logging
 import socket
-from typing import Any
 
 import uvicorn
 
+from shoal.gateway.app import Gateway
 from shoal.gateway.connection import Connection
 from shoal.gateway.settings import GatewaySettings
 
@@ -33,8 +33,8 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def make_server(app: Any, settings: GatewaySettings) -> Server:
-    bounded = type("Bounded", (Connection,), {"settings": settings})
+def make_server(app: Gateway, settings: GatewaySettings) -> Server:
+    bounded = type("Bounded", (Connection,), {"settings": settings, "early": app.early})
     config = uvicorn.Config(
         app, http=bounded, ws="none", lifespan="off", interface="asgi3", access_log=False, log_config=None,
         server_header=False, date_header=False, proxy_headers=False, backlog=4096, timeout_keep_alive=75,

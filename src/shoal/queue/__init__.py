@@ -9,7 +9,8 @@ from typing import Protocol
 
 import msgspec
 
-from shoal.protocol.envelope import Chunk, Job
+from shoal.protocol.envelope import Chunk, Job, Priority
+from shoal.protocol.errors import ShoalError
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -97,6 +98,10 @@ class Queue(Protocol):
 
         It may return before the queue has decided: what it then refuses is raised by the inbox's first `next`.
         """
+        ...
+
+    def refusal(self, line: str, priority: Priority, deadline: float) -> ShoalError | None:
+        """Why `publish` would now refuse a job because of its wait, without one; None where that is not known."""
         ...
 
     async def pull(self, line: str, *, max_jobs: int, max_bytes: int, wait_s: float) -> list[Delivery]:

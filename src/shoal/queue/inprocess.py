@@ -11,8 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from shoal.protocol.envelope import Chunk, Job
-from shoal.protocol.errors import QueueFull, ShuttingDown, over_limit
+from shoal.protocol.envelope import Chunk, Job, Priority
+from shoal.protocol.errors import QueueFull, ShoalError, ShuttingDown, over_limit
 from shoal.queue import Delivery, Depth, Limits, Listener
 from shoal.queue.answers import Answer
 from shoal.queue.waits import Crowd, refusal
@@ -37,21 +37,22 @@ class InProcessQueue:
         envelope = job.envelope
         if self._closed:
             raise ShuttingDown("the queue is closed")
-        crowd = self._crowds.get(envelope.line)
-        if crowd is None:
-            crowd = self._crowds[envelope.line] = Crowd()
-        left_s = envelope.deadline - self._clock()
-        wait = crowd.wait(envelope.priority)
-        if error := refusal(envelope.line, wait, envelope.priority, left_s, self._limits.max_wait_s):
+        if error := self.refusal(envelope.line, envelope.priority, envelope.deadline):
             raise error
         line = self._lines.setdefault(envelope.line, _Line())
         self._check_room(line, envelope.line, len(job.body))
         inbox = _Inbox(self, envelope.id)
         self._inboxes[envelope.id] = inbox
         line.append(job)
-        crowd.add(envelope.id, envelope.priority, len(job.body))
+        self._crowds.setdefault(envelope.line, Crowd()).add(envelope.id, envelope.priority, len(job.body))
         self._announce(envelope.line, line)
         return inbox
+
+    def refusal(self, line: str, priority: Priority, deadline: float) -> ShoalError | None:
+        crowd = self._crowds.get(line)
+        if crowd is None:
+            return None
+        return refusal(line, crowd.wait(priority), priority, deadline - self._clock(), self._limits.max_wait_s)
 
     def _check_room(self, line: "_Line", name: str, more_bytes: int) -> None:
         limits = self._limits

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 from shoal.protocol import subjects
-from shoal.protocol.envelope import Job
+from shoal.protocol.envelope import Job, Priority
 from shoal.protocol.errors import ShoalError
 from shoal.queue import Delivery, Depth, Inbox, Limits, Listener
 from shoal.queue.jetstream_api import Api
@@ -79,6 +79,10 @@ class JetStreamQueue:
 
     async def publish(self, job: Job) -> Inbox:
         return self._asks.publish(job)
+
+    def refusal(self, line: str, priority: Priority, deadline: float) -> ShoalError | None:
+        """Not known here: a gateway sees neither what others put into the line nor its answers to them."""
+        return None
 
     async def pull(self, line: str, *, max_jobs: int, max_bytes: int, wait_s: float) -> list[Delivery]:
         return list(await self._pulls.pull(line, max_jobs, max_bytes, wait_s))

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from shoal.protocol.envelope import Chunk, Job
-from shoal.protocol.errors import QueueFull
+from shoal.protocol.envelope import Chunk, Job, Priority
+from shoal.protocol.errors import QueueFull, ShoalError
 from shoal.queue import Delivery, Depth, Inbox, Listener, Queue
 
 
@@ -57,6 +57,9 @@ class FaultyQueue:
             if not self._faults.refuse_all_late:
                 raise
             return _Refused(error)
+
+    def refusal(self, line: str, priority: Priority, deadline: float) -> ShoalError | None:
+        return self._inner.refusal(line, priority, deadline)
 
     async def pull(self, line: str, *, max_jobs: int, max_bytes: int, wait_s: float) -> list[Delivery]:
         deliveries = await self._inner.pull(line, max_jobs=max_jobs, max_bytes=max_bytes, wait_s=wait_s)
