@@ -62,7 +62,8 @@ class OpenVinoOps:
         return op.gelu(x, "tanh" if tanh else "erf")
 
     def relu(self, x: Node) -> Node:
-        return op.relu(x)
+        """Not the engine's own, which makes 0 of a NaN."""
+        return op.multiply(x, op.convert(op.greater(x, _constant(np.array(0, np.float32))), "f32"))
 
     def tanh(self, x: Node) -> Node:
         return op.tanh(x)
@@ -106,8 +107,10 @@ class OpenVinoOps:
         if over == "last":
             return op.gather(x, self._lasts, 0)
         if over == "max":
-            least = _constant(np.array(np.finfo(np.float32).min))
-            return op.reduce_max(op.select(op.unsqueeze(self._is_token, [2]), self._laid_out(x), least), [1])
+            least, most = _constant(np.array(np.finfo(np.float32).min)), _constant(np.array(np.inf, np.float32))
+            states = self._laid_out(x)
+            states = op.select(op.is_nan(states), most, states)  # the engine's maximum passes over a NaN
+            return op.reduce_max(op.select(op.unsqueeze(self._is_token, [2]), states, least), [1])
         weights = op.unsqueeze(self._ordinals if over == "weighted_mean" else self._mask, [2])
         summed, count = op.reduce_sum(op.multiply(self._laid_out(x), weights), [1]), op.reduce_sum(weights, [1])
         if over == "sum":
