@@ -32,11 +32,11 @@ class LookUp:
     def prepare(self, items: Sequence[Item]) -> list[Read]:
         return self._runtime.prepare(items)
 
-    def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
+    def run(self, batch: Sequence[Prepared], slot: int) -> Ran:
         documents = [prepared for prepared in batch if not prepared.item.is_query]
-        ran = self._runtime.run(documents, stream) if documents else Ran([], 0)
+        ran = self._runtime.run(documents, slot) if documents else Ran([], 0)
         rows = iter(ran.rows)
-        return Ran([self._query(p) if p.item.is_query else next(rows) for p in batch], ran.tokens)
+        return Ran([self._query(p) if p.item.is_query else next(rows) for p in batch], ran.tokens, ran.seconds)
 
     def _query(self, prepared: Prepared) -> Row:
         """Of every term that occurs its weight, however often it does."""
@@ -49,7 +49,8 @@ def read_table(folder: Path, sparse: Sparse) -> Array:
     """[vocabulary] fp32, of JSON that gives tokens their weights. Raises ModelLoadFailed."""
     path = folder / sparse.table
     tokenizer = load_tokenizer(folder)
-    weights = np.zeros(tokenizer.get_vocab_size(with_added_tokens=True), np.float32)
+    # Ids may have gaps: there are as many weights as the greatest says, not as there are tokens.
+    weights = np.zeros(max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1, np.float32)
     try:
         for token, weight in json.loads(path.read_bytes()).items():
             place = tokenizer.token_to_id(token)
