@@ -10,6 +10,7 @@ import itertools
 import logging
 import random
 import secrets
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
 
@@ -176,6 +177,11 @@ class Link:
             except InvalidInput:
                 if not patient:
                     raise
+            except ssl.SSLCertVerificationError as error:
+                if not patient:
+                    raise InvalidInput(
+                        f"the certificate of {address} is not trusted: {error.verify_message}"
+                    ) from None
             except (OSError, TimeoutError, ConnectionError):
                 pass
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
