@@ -1,4 +1,7 @@
-"""What a node tells of its models, for listings, readiness, metrics and the page."""
+"""What a node tells of itself and its models: for listings, readiness, metrics, the page, and other nodes.
+
+Every node tells a `NodeStatus` once a second; who listens keeps the last of each (queue/fleet.py).
+"""
 
 from typing import Literal
 
@@ -19,3 +22,56 @@ class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
     flying_items: int = 0
     loaded_at: float = 0.0
     failure: str = ""
+
+
+class LineStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one node did for one line. Rates and shares are over the last seconds, counts since the node began.
+
+    `useful_tokens` exclude padding. `busy_share` is time in forward passes over time, summed over streams and
+    divided by them. `fill` is items or tokens in a micro-batch over what it may hold, whichever is fuller.
+    `padding` is the share of computed tokens that were padding. Shares are from 0 to 1.
+    """
+
+    jobs_in_hand: int = 0
+    useful_tokens_per_s: float = 0.0
+    items_per_s: float = 0.0
+    busy_share: float = 0.0
+    fill: float = 0.0
+    padding: float = 0.0
+    given_back: int = 0
+    """Jobs that the node returned to the queue unstarted."""
+    redelivered: int = 0
+    """Jobs that came to this node after another delivery of them had failed."""
+    claimed_loads: int = 0
+    """Loads that this node claimed, so that others leave the line to it."""
+
+
+class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`kind` is "cpu", "cuda" or "virtual"; `name` the maker's, or the number of cores. Memory in bytes."""
+
+    kind: str
+    name: str = ""
+    memory_bytes: int = 0
+
+
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One node, as of `told` (unix seconds, its own clock). `models` are those that it holds in memory, loads,
+    fails to load, pins or was asked for; how many its disk holds in all is `known_models`.
+
+    `lacking` says what keeps it from being ready, "" for nothing. `draining`: it takes no more work.
+    """
+
+    node: str
+    pool: str = "default"
+    host: str = ""
+    version: str = ""
+    began: float = 0.0
+    told: float = 0.0
+    devices: tuple[DeviceStatus, ...] = ()
+    memory_budget_bytes: int = 0
+    memory_used_bytes: int = 0
+    models: dict[str, ModelStatus] = {}
+    lines: dict[str, LineStatus] = {}
+    known_models: int = 0
+    lacking: str = ""
+    draining: bool = False
