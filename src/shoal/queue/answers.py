@@ -18,7 +18,7 @@ MOST_BYTES = 64 * 1024 * 1024
 class Answer:
     """Chunks of one job, each once and in order. Only the lease that sent chunk 0 is listened to."""
 
-    __slots__ = ("_ahead", "_awaited", "_bytes", "_chunks", "_lease", "_next", "complete", "failure")
+    __slots__ = ("_ahead", "_awaited", "_bytes", "_chunks", "_lease", "_next", "complete", "failure", "status")
 
     def __init__(self) -> None:
         self._chunks: deque[Chunk] = deque()
@@ -27,6 +27,7 @@ class Answer:
         self._lease = 0
         self._next = 0
         self._bytes = 0
+        self.status = 0
         self.complete = False
         self.failure: ShoalError | None = None
 
@@ -75,6 +76,7 @@ class Answer:
         self._ahead[lease, chunk.seq] = chunk
 
     def _take(self, chunk: Chunk) -> None:
+        self.status = self.status or chunk.status
         self._next += 1
         self._bytes += len(chunk.data)
         self._chunks.append(chunk)

@@ -29,8 +29,6 @@ from shoal.queue.jetstream_pulls import Pulls
 
 log = logging.getLogger("shoal.queue")
 CONNECT_WITHIN_S = 10.0
-SILENCE_AFTER_LEASE_S = 2.0
-"""A lost node's job comes to another when its lease ends; only if nobody claims it then is it sent again."""
 
 
 class JetStreamQueue:
@@ -38,7 +36,7 @@ class JetStreamQueue:
         name = secrets.token_hex(8)
         self._link, self._pool = link, pool
         self._api = Api(link, pool, limits)
-        self._asks = Asks(link, self._api, pool, name, limits.lease_s + SILENCE_AFTER_LEASE_S)
+        self._asks = Asks(link, self._api, pool, limits, name, clock)
         self._held = Holdings(link, limits, name)
         self._pulls = Pulls(link, self._api, self._held, limits, name, clock)
         self._depths = Depths(self._api, self._held)
@@ -81,8 +79,7 @@ class JetStreamQueue:
         return self._asks.publish(job)
 
     def refusal(self, line: str, priority: Priority, deadline: float) -> ShoalError | None:
-        """Not known here: a gateway sees neither what others put into the line nor its answers to them."""
-        return None
+        return self._asks.refusal(line, priority, deadline)
 
     async def pull(self, line: str, *, max_jobs: int, max_bytes: int, wait_s: float) -> list[Delivery]:
         return list(await self._pulls.pull(line, max_jobs, max_bytes, wait_s))

@@ -6,12 +6,13 @@ A job is published without waiting; an error ack fails its inbox. What may be se
 import asyncio
 import itertools
 import logging
+from collections.abc import Callable
 
 import msgspec
 
 from shoal.observe import log as logs
 from shoal.protocol import subjects
-from shoal.protocol.envelope import Chunk, Job
+from shoal.protocol.envelope import Chunk, Job, Priority
 from shoal.protocol.errors import (
     PayloadTooLarge,
     QueueUnavailable,
@@ -19,15 +20,18 @@ from shoal.protocol.errors import (
     ShuttingDown,
     over_limit,
 )
-from shoal.queue import flights
+from shoal.queue import Limits, flights, waits
 from shoal.queue import jetstream_frames as frames
 from shoal.queue.answers import Answer
 from shoal.queue.flights import Budget, Flight, Verdict
 from shoal.queue.jetstream_api import STREAM_MISSING, Api, read_ack
 from shoal.queue.jetstream_link import Link
+from shoal.queue.waits import Crowd
 
 log = logging.getLogger("shoal.queue")
 SWEEP_EVERY_S = 0.5
+SILENCE_AFTER_LEASE_S = 2.0
+"""A lost node's job comes to another when its lease ends; only if nobody claims it then is it sent again."""
 OUTAGE_S = 10.0
 """How long requests are kept while the queue server is away."""
 HINT_AFTER_S = 1.0
@@ -58,9 +62,13 @@ class Ask:
 
 
 class Asks:
-    def __init__(self, link: Link, api: Api, pool: str, name: str, patience_s: float) -> None:
+    def __init__(
+        self, link: Link, api: Api, pool: str, limits: Limits, name: str, clock: Callable[[], float]
+    ) -> None:
         self._link, self._api, self._pool, self._name = link, api, pool, name
-        self._patience_s = patience_s
+        self._limits, self._clock = limits, clock
+        self._patience_s = limits.lease_s + SILENCE_AFTER_LEASE_S
+        self._crowds: dict[str, Crowd] = {}
         self._loop = asyncio.get_running_loop()
         self._inbox = subjects.answer(name)
         self._numbers = itertools.count(1)
@@ -76,7 +84,10 @@ class Asks:
         link.subscribe(subjects.accepted(name, "*"), self._on_accepted)
 
     def publish(self, job: Job) -> Ask:
-        """1. Closing. 2. The server is away for long. 3. Too large for it. 4. Sent, or kept until it is back."""
+        """1. Closing. 2. The server is away for long. 3. It would wait too long. 4. Too large for the server.
+
+        5. Sent, or kept until the server is back.
+        """
         if self._closed:  # 1
             raise ShuttingDown("the queue is closed")
         if not self._ready and self._loop.time() - self._down_at > OUTAGE_S:  # 2
@@ -84,24 +95,37 @@ class Asks:
         if self._link.unsent_bytes() > MOST_UNSENT_BYTES:
             raise QueueUnavailable("the queue server takes requests more slowly than they come")
         envelope = job.envelope
+        if error := self.refusal(envelope.line, envelope.priority, envelope.deadline):  # 3
+            raise error
         payload = frames.encode_job(job, self._inbox)
-        if len(payload) > self._link.max_payload:  # 3
+        if len(payload) > self._link.max_payload:  # 4
             raise over_limit(
                 PayloadTooLarge, "the request with its envelope", seen=len(payload), limit=self._link.max_payload,
                 setting="max_payload of the queue server", unit="bytes",
             )  # fmt: skip
         ask = Ask(self, job, self._subject(envelope.priority, envelope.line), payload)
         self._by_id[ask.id] = ask
+        self._crowds.setdefault(ask.line, Crowd()).add(ask.id, envelope.priority, len(job.body))
         self._budget.earn()
-        if self._ready:  # 4
+        if self._ready:  # 5
             self._send(ask)
         return ask
+
+    def refusal(self, line: str, priority: Priority, deadline: float) -> ShoalError | None:
+        """Of a line that gateways share, each has a share of the jobs ahead and the same share of the answers."""
+        crowd = self._crowds.get(line)
+        if crowd is None:
+            return None
+        left_s = deadline - self._clock()
+        return waits.refusal(line, crowd.wait(priority), priority, left_s, self._limits.max_wait_s)
 
     def forget(self, ask: Ask) -> None:
         """Nobody listens to it any more: whatever of it is still in the queue or with a node is taken back."""
         if self._by_id.get(ask.id) is not ask:
             return
         del self._by_id[ask.id]
+        answered = ask.answer.complete and ask.answer.status < 300
+        self._crowds[ask.line].over(ask.id, self._clock(), answered=answered)
         if ask.answer.complete and ask.flight.tries <= 1:
             return
         if ask.place:
