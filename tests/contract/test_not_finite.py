@@ -1,4 +1,4 @@
-"""A text that a model cannot compute fails by itself: its neighbours in the batch have the rows they have alone."""
+"""A text that a model cannot compute fails by itself: its neighbours in the batch get the rows they get alone."""
 
 import functools
 import random
@@ -77,7 +77,7 @@ def computed(runtime: Runtime, items: list[Item]) -> list[Output]:
 def test_of_a_batch_only_the_text_that_is_not_finite_fails(runtime: tuple[Runtime, Facts]) -> None:
     engine, facts = runtime
     rng = random.Random(3)
-    words = "the a of london paris small".split()
+    words = ["the", "a", "of", "london", "paris", "small"]
     texts = [" ".join(rng.choices(words, k=rng.choice([1, 2, 5, 13, 40]))) for _ in range(9)]
     for place in (0, 4, 8):
         texts[place] += f" {POISON}"

@@ -72,6 +72,8 @@ def test_a_config_that_its_weights_contradict_is_refused(
         (lambda w: w.pop("encoder.layer.0.output.dense.bias"), "no weight named"),
         (lambda w: w.update({"encoder.layer.0.output.dense.weight": np.zeros((8, 15), np.float32)}), "15 columns"),
         (lambda w: w.update({"encoder.layer.0.output.dense.weight": np.zeros((16, 8), np.float32)}), "the shape"),
+        (lambda w: w.update({"encoder.layer.0.output.dense.bias": np.full(8, np.nan, np.float32)}), "not finite"),
+        (lambda w: w.update({"embeddings.LayerNorm.weight": np.full(8, np.inf, np.float32)}), "not finite"),
         (lambda w: w.update({n: v.astype(np.int8) for n, v in w.items()}), "of dtype I8"),
     ],
 )

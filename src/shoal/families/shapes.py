@@ -7,6 +7,8 @@ model is added.
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from shoal.families import Family, Over
 from shoal.families.heads import describe
 from shoal.families.tokenize import TextReader, load_tokenizer
@@ -77,6 +79,7 @@ class Shapes:
     def linear(self, x: int, weight: Array, bias: Array | None) -> int:
         if weight.shape[1] != x:
             raise ModelLoadFailed(f"a weight of {weight.shape[1]} columns is to read {x} numbers")
+        self._check_finite(weight, bias)
         return len(weight)
 
     def add(self, a: int, b: int) -> int:
@@ -87,6 +90,7 @@ class Shapes:
     multiply = add
 
     def norm(self, x: int, weight: Array, bias: Array | None, eps: float) -> int:
+        self._check_finite(weight, bias)
         return self.add(x, len(weight))
 
     def gelu(self, x: int, *, tanh: bool) -> int:
@@ -112,6 +116,10 @@ class Shapes:
 
     def pool(self, x: int, over: Over) -> int:
         return x
+
+    def _check_finite(self, *weights: Array | None) -> None:
+        if not all(np.isfinite(weight).all() for weight in weights if weight is not None):
+            raise ModelLoadFailed("a weight that every text goes through is not finite")
 
     def _look_up(self, rows: int, index: _Index) -> None:
         if rows < self._rows[index]:
