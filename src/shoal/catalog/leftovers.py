@@ -1,5 +1,5 @@
 """What lies in the store's folder and no installed model needs: artifacts, half-written adds, unfinished
-downloads, measurements of models that are gone. Finds and removes; the store says what is needed.
+downloads, measurements and profiles of models that are gone. Finds and removes; the store says what is needed.
 """
 
 import re
@@ -13,7 +13,7 @@ from shoal.catalog.artifacts import size_of
 
 DIGEST = re.compile("[0-9a-f]{64}")
 DIGITS_IN_MEASURED = 32
-"""The node names a file of measurements by so many digits of the model's digest, and the runtime."""
+"""Files of measurements and profiles are named by so many digits of the model's digest, and more."""
 
 
 class Leftover(msgspec.Struct, frozen=True):
@@ -34,9 +34,10 @@ def find(home: Path, digests: set[str] | None) -> Iterator[Leftover]:
         if DIGEST.fullmatch(path.name) and path.name not in digests:
             yield Leftover(path, _size(path), "no model needs it")
     short = {digest[:DIGITS_IN_MEASURED] for digest in digests}
-    for path in _entries(home / "measured"):
-        if path.name.partition(".")[0] not in short:
-            yield Leftover(path, _size(path), "measured of a model that is gone")
+    for folder in ("measured", "profiles"):
+        for path in _entries(home / folder):
+            if path.name.partition(".")[0] not in short:
+                yield Leftover(path, _size(path), "measured of a model that is gone")
 
 
 def remove(leftover: Leftover) -> None:

@@ -1,13 +1,12 @@
 """The installed models as files, `models/<slug>.json`: one record each, replaced in one step."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from shoal.catalog import Card, Model
-from shoal.catalog.artifacts import write_file
+from shoal.catalog.artifacts import signature_of, write_file
 from shoal.catalog.names import slug
 from shoal.protocol.facts import Facts
 
@@ -80,10 +79,5 @@ class Records:
             return None
 
     def signature(self) -> object:
-        """Differs after every write and removal. The folder's mtime alone misses two in one clock tick."""
-        try:
-            with os.scandir(self._folder) as entries:
-                stats = [(entry.name, entry.stat()) for entry in entries if entry.name.endswith(".json")]
-        except FileNotFoundError:
-            return []
-        return sorted((name, stat.st_mtime_ns, stat.st_ino, stat.st_size) for name, stat in stats)
+        """Differs after every write and removal."""
+        return signature_of(self._folder, ".json")

@@ -3,6 +3,7 @@
     artifacts/<digest>/   the files of one model, named by their content, never changed
     models/<slug>.json    an installed model: its card, facts, digest and size
     staging/              what an add is writing; whatever a crash left is removed by the next one
+    profiles/             what was settled of models by measuring them here (profiles.Profiles)
     downloads/            what came of a hub's files before an add was interrupted; the next goes on from there
     lock                  held by the one process that adds or removes
 
@@ -20,23 +21,21 @@ from typing import Any
 
 import msgspec
 
-from shoal.catalog import Card, Folder, Model, Report, Taking, Tar, Virtual
+from shoal.catalog import Card, Folder, Model, Report, Taking, Tar, Virtual, finding
 from shoal.catalog import leftovers as leftover_files
 from shoal.catalog.artifacts import digest_of, need_space, place, size_of, sweep
 from shoal.catalog.budget import disk_budget, to_evict
 from shoal.catalog.cards import all_cards
 from shoal.catalog.inspect import read_facts
 from shoal.catalog.leftovers import Leftover
-from shoal.catalog.missing import is_version, no_such_variant, no_such_version, not_found
 from shoal.catalog.names import parse_name
 from shoal.catalog.readme import licence_of
 from shoal.catalog.records import Records
 from shoal.catalog.settle import settle
 from shoal.catalog.tables import write_table
-from shoal.catalog.variants import variants_of
 from shoal.catalog.wanted import card_for
 from shoal.catalog.weights import check_model, check_weights
-from shoal.protocol.errors import InvalidInput, ModelNotFound
+from shoal.protocol.errors import InvalidInput
 from shoal.protocol.facts import Facts
 
 
@@ -84,43 +83,14 @@ class Store:
         Raises ModelNotFound, saying what there is instead.
         """
         asked = parse_name(name)
-        model = self._find(asked.name)
+        model = finding.named(self._models, asked.name)
         if model is None and self.refresh():
-            model = self._find(asked.name)
-        if model is None:
-            raise not_found(asked.name, self.cards(), self._models)
-        if asked.version and not is_version(model.card, asked.version):
-            raise no_such_version(model, asked.version)
-        if not asked.variant:
-            return model
-        known = variants_of(model.card, model.facts)
-        if asked.variant not in known:
-            raise no_such_variant(model, asked.variant, known)
-        return msgspec.structs.replace(model, variant=asked.variant)
+            model = finding.named(self._models, asked.name)
+        return finding.chosen(asked, model, self._models, self.cards() if model is None else {})
 
     def default_model(self, task: str, kind: str = "") -> Model:
-        """Where a request names none: a card's own default, else the first by name. Stand-ins come last, and
-        before them models with several labels, of which a request must name one. `kind` is a kind of vector that
-        the model has to give.
-
-        For what every model can do, encoders come first.
-        """
-        able = [m for m in self._models.values() if m.facts.can(task) and kind in ("", *m.facts.kinds)]
-        if not able:
-            lacking = f"gives {kind} vectors" if kind else f"can {task}"
-            wanted = f"--kind {kind}" if kind else "--all"
-            raise ModelNotFound(f"no model here {lacking}; `shoal models {wanted}` lists what can be added")
-        of_task = [model for model in able if task in model.facts.tasks]
-        encoders = [model for model in able if "encode" in model.facts.tasks]
-        return min(
-            of_task or encoders or able,
-            key=lambda m: (
-                not m.card.default,
-                isinstance(m.card.source, Virtual),
-                len(m.facts.labels) > 1,
-                m.name,
-            ),
-        )
+        """Where a request names none (finding.default_model). Raises ModelNotFound."""
+        return finding.default_model(self._models, task, kind)
 
     def add(
         self,
@@ -185,9 +155,6 @@ class Store:
     def verify(self, model: Model, report: Report = silent) -> bool:
         """Whether the model's files are still, byte for byte, what was added. Reads all of them."""
         return model.folder.is_dir() and digest_of(model.folder, report) == model.digest
-
-    def _find(self, name: str) -> Model | None:
-        return self._models.get(name) or self._models.get(name.replace("__", "/", 1))
 
     def _kept(self, card: Card, report: Report) -> Model | None:
         """The installed model, if it came from this very source and is whole; its facts by today's card."""

@@ -9,10 +9,12 @@ from typing import Literal
 
 import msgspec
 
-from shoal.catalog import Variant
+from shoal.catalog import Model, Variant
+from shoal.catalog.profiles import Profiles, device_kind
+from shoal.catalog.variants import variants_of
 from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
-from shoal.runtimes.cpu import has_bf16
+from shoal.runtimes.cpu import cpu_flags, has_bf16
 
 _DRIVERS = {"libtorch_cuda.so": Path("/dev/nvidiactl"), "libtorch_hip.so": Path("/dev/kfd")}
 """What a PyTorch for GPUs brings, and what the driver it needs puts on the system. AMD's is called cuda too."""
@@ -46,6 +48,21 @@ def accelerator() -> str:
     libraries = Path(found.origin).parent / "lib"
     usable = any((libraries / name).exists() and driver.exists() for name, driver in _DRIVERS.items())
     return "cuda" if usable else ""
+
+
+def kind() -> str:
+    """Which kind of device this machine's processor is, as profiles are kept by."""
+    return device_kind(platform.machine(), cpu_flags(), cores())
+
+
+def profile_for(model: Model, profiles: Profiles) -> Profile:
+    """What was settled for the model by measuring it, else the rule. A variant is what it says it is. Raises
+    ModelLoadFailed where no engine is installed.
+    """
+    variant = variants_of(model.card, model.facts).get(model.variant)
+    rule = default_profile(model.facts, model.card.tolerance, variant)
+    kept = None if model.variant else profiles.of(model)
+    return kept.applied(rule) if kept else rule
 
 
 def default_profile(facts: Facts, tolerance: float | None, variant: Variant | None = None) -> Profile:
