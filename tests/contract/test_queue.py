@@ -250,3 +250,19 @@ async def test_a_closed_queue_refuses_and_wakes_its_pullers(world):
     assert await parked == []
     with pytest.raises(ShuttingDown):
         await world.asker.publish(job("a"))
+
+
+async def test_a_puller_that_stops_gets_no_more_jobs_and_its_answers_still_go_out(world):
+    inbox = await world.asker.publish(job("1"))
+    (delivery,) = await world.take(1)
+    waiting = asyncio.create_task(world.pull(wait=30.0))
+    await world.settle()
+    await world.puller.stop_pulling()
+    assert await waiting == []
+    await world.asker.publish(job("2"))
+    assert await world.pull(wait=30.0) == []
+    delivery.reply(Chunk("1", b"answer"))
+    delivery.ack()
+    assert (await inbox.next()).data == b"answer"
+    await world.settle()
+    assert (await world.asker.depths())["m"].jobs == 1

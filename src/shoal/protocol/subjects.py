@@ -6,6 +6,9 @@ answer.<gateway>                          answers, and what nodes say about the 
 accepted.<gateway>.<number>               whether the queue server took a job
 node.<node>                               cancellations, to the node that holds the job
 pulled.<node>.<number>                    jobs on their way to one pull
+status.<pool>.<node>                      what a node tells of itself
+notes.<reader>                            the board's notes, as they stand when a reader comes
+$KV.<bucket>.<key>                        notes that are put up, kept in the stream KV_<bucket>
 """
 
 import hashlib
@@ -87,6 +90,31 @@ def pulled(node: str, number: int | str) -> str:
 def gone(node: str, gateway: str) -> str:
     """Where the queue server tells a node that a gateway it answered is no longer there."""
     return f"gone.{node}.{gateway}"
+
+
+def status(pool: str, node: str) -> str:
+    return f"status.{token(pool)}.{node if node == '*' else token(node)}"
+
+
+def bucket(pool: str) -> str:
+    """The key-value bucket of a pool's board. NATS' own tools read it."""
+    return f"SHOAL_{token(pool)}_board"
+
+
+def notes_stream(pool: str) -> str:
+    return f"KV_{bucket(pool)}"
+
+
+def note(pool: str, key: str) -> str:
+    return f"$KV.{bucket(pool)}.{token(key)}"
+
+
+def all_notes(pool: str) -> str:
+    return f"$KV.{bucket(pool)}.>"
+
+
+def notes(reader: str) -> str:
+    return f"notes.{reader}"
 
 
 def ignored() -> str:

@@ -32,6 +32,7 @@ class InProcessQueue:
         self._tokens = itertools.count(1)
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
+        self._gives_none = False
 
     async def publish(self, job: Job) -> "_Inbox":
         envelope = job.envelope
@@ -69,11 +70,13 @@ class InProcessQueue:
             )  # fmt: skip
 
     async def pull(self, line: str, *, max_jobs: int, max_bytes: int, wait_s: float) -> list[Delivery]:
+        if self._gives_none:
+            return []
         waiting = self._lines.setdefault(line, _Line())
         taken = self._take(line, waiting, max_jobs, max_bytes)
         if not taken and wait_s > 0 and not self._closed:
             await waiting.wait(wait_s)
-            taken = self._take(line, waiting, max_jobs, max_bytes)
+            taken = self._take(line, waiting, max_jobs, max_bytes) if not self._gives_none else []
         if waiting.idle:
             self._lines.pop(line, None)
         return list(taken)
@@ -85,6 +88,11 @@ class InProcessQueue:
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
+
+    async def stop_pulling(self) -> None:
+        self._gives_none = True
+        for line in self._lines.values():
+            line.wake()
 
     async def close(self) -> None:
         self._closed = True

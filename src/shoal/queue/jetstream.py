@@ -22,6 +22,7 @@ from shoal.queue import Delivery, Depth, Inbox, Limits, Listener
 from shoal.queue.jetstream_api import Api
 from shoal.queue.jetstream_asks import SWEEP_EVERY_S, Asks
 from shoal.queue.jetstream_auth import Login
+from shoal.queue.jetstream_board import JetStreamBoard
 from shoal.queue.jetstream_depths import Depths
 from shoal.queue.jetstream_held import BEAT_EVERY_S, Holdings
 from shoal.queue.jetstream_link import Link
@@ -32,14 +33,16 @@ CONNECT_WITHIN_S = 10.0
 
 
 class JetStreamQueue:
-    def __init__(self, link: Link, pool: str, limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(self, link: Link, pool: str, wanted: Limits | None, clock: Callable[[], float]) -> None:
         name = secrets.token_hex(8)
+        limits = wanted or Limits()
         self._link, self._pool = link, pool
-        self._api = Api(link, pool, limits)
+        self._api = Api(link, pool, limits, may_change=wanted is not None)
         self._asks = Asks(link, self._api, pool, limits, name, clock)
         self._held = Holdings(link, limits, name)
         self._pulls = Pulls(link, self._api, self._held, limits, name, clock)
         self._depths = Depths(self._api, self._held)
+        self.board = JetStreamBoard(link, pool)
         self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
         link.on_up, link.on_down = self._up, self._down
@@ -58,11 +61,12 @@ class JetStreamQueue:
     ) -> "JetStreamQueue":
         """Join `pool` at the queue server `url` (nats:// or tls://, several members of one cluster by commas).
 
-        `limits.bytes_per_line` bounds all lines of the pool together: the server counts no bytes by line. Raises
-        QueueUnavailable, InvalidInput (a refused login), ResourceExhausted (the server may not keep that much).
+        `limits.bytes_per_line` bounds all lines of the pool together: the server counts no bytes by line. Without
+        `limits` (a node) those that the pool has are left as they are. Raises QueueUnavailable, InvalidInput (a
+        refused login), ResourceExhausted (the server may not keep that much).
         """
         link = Link(url, login, name)
-        queue = cls(link, pool, limits or Limits(), clock)
+        queue = cls(link, pool, limits, clock)
         try:
             await link.open(within_s)
         except BaseException:
@@ -98,16 +102,24 @@ class JetStreamQueue:
         self._listeners.append(listener)
         self._held.listen(listener)
 
+    @property
+    def is_up(self) -> bool:
+        """Whether the queue server can be reached."""
+        return self._link.is_up
+
+    async def stop_pulling(self) -> None:
+        self._pulls.close()
+        await self._pulls.withdraw()
+
     async def close(self) -> None:
         """Give back what is held; nothing that is on its way here is left to its lease."""
         self._asks.close()
-        self._pulls.close()
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        await self._pulls.withdraw()
+        await self.stop_pulling()
         self._held.give_everything_back()
         await self._link.close()
 
@@ -116,11 +128,13 @@ class JetStreamQueue:
         self._held.link_up(self._api.created)
         self._pulls.link_up()
         self._asks.link_up()
+        await self.board.link_up()
 
     def _down(self, why: str) -> None:
         self._asks.link_down()
         self._held.link_down()
         self._pulls.link_down()
+        self.board.link_down()
 
     def _on_hint(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
         job_subject = payload.decode()

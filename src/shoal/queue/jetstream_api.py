@@ -42,7 +42,7 @@ class PubAck(msgspec.Struct, frozen=True):
     error: ApiError | None = None
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True):
     """`created` is when the stream was, which tells it from one of the same name before it."""
 
     error: ApiError | None = None
@@ -76,10 +76,12 @@ def read_ack(payload: bytes) -> PubAck:
 
 
 class Api:
-    def __init__(self, link: Link, pool: str, limits: Limits) -> None:
+    def __init__(self, link: Link, pool: str, limits: Limits, *, may_change: bool = True) -> None:
+        """`may_change`: a stream that is there gets our limits, too."""
         self._link = link
         self._pool = pool
         self._limits = limits
+        self._may_change = may_change
         self._stream = subjects.stream(pool)
         self.created = ""
         """When the stream that we know was made: another one numbers its jobs anew."""
@@ -87,9 +89,10 @@ class Api:
     async def ensure_stream(self) -> None:
         """Raises QueueUnavailable, or ResourceExhausted where the server may not keep as much as we ask for."""
         config = self._stream_config()
-        answer = await self._ask(f"STREAM.CREATE.{self._stream}", config)
+        answer = await ask(self._link, f"STREAM.CREATE.{self._stream}", config)
         if answer.error is not None and answer.error.err_code == NAME_IN_USE:  # with other limits: ours are newer
-            answer = await self._ask(f"STREAM.UPDATE.{self._stream}", config)
+            verb = "UPDATE" if self._may_change else "INFO"
+            answer = await ask(self._link, f"STREAM.{verb}.{self._stream}", config if self._may_change else {})
         error = answer.error
         if error is not None and error.err_code in NO_MEMORY:
             raise ResourceExhausted(
@@ -110,10 +113,10 @@ class Api:
             "inactive_threshold": _ns(IDLE_CONSUMER_S), "deliver_policy": "all", "replay_policy": "instant",
         }  # fmt: skip
         body = {"stream_name": self._stream, "config": config, "action": ""}
-        error = (await self._ask(f"CONSUMER.CREATE.{self._stream}.{name}", body)).error
+        error = (await ask(self._link, f"CONSUMER.CREATE.{self._stream}.{name}", body)).error
         if error is not None and error.err_code == STREAM_MISSING:
             await self.ensure_stream()
-            error = (await self._ask(f"CONSUMER.CREATE.{self._stream}.{name}", body)).error
+            error = (await ask(self._link, f"CONSUMER.CREATE.{self._stream}.{name}", body)).error
         if error is not None:
             raise QueueUnavailable(f"the queue server opens no line for {line}: {error.description}")
 
@@ -163,11 +166,13 @@ class Api:
             "max_bytes": self._limits.bytes_per_line, "max_age": _ns(GARBAGE_AFTER_S),
         }  # fmt: skip
 
-    async def _ask(self, subject: str, body: object) -> _Answer:
-        _, payload = await self._link.request(f"$JS.API.{subject}", msgspec.json.encode(body))
-        if not payload:
-            raise QueueUnavailable("the queue server keeps no streams: is JetStream on?")
-        return msgspec.json.decode(payload, type=_Answer)
+
+async def ask(link: Link, subject: str, body: object) -> Answer:
+    """One question to the server's JetStream. Raises QueueUnavailable."""
+    _, payload = await link.request(f"$JS.API.{subject}", msgspec.json.encode(body))
+    if not payload:
+        raise QueueUnavailable("the queue server keeps no streams: is JetStream on?")
+    return msgspec.json.decode(payload, type=Answer)
 
 
 def _ns(seconds: float) -> int:

@@ -71,6 +71,9 @@ class FaultyQueue:
     def listen(self, listener: Listener) -> None:
         self._inner.listen(listener)
 
+    async def stop_pulling(self) -> None:
+        await self._inner.stop_pulling()
+
     async def close(self) -> None:
         await self._inner.close()
 
