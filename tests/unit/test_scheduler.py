@@ -5,16 +5,11 @@ import time
 import msgspec
 import pytest
 
+from shoal.node.loading import FAILED_FOR_S, LOAD_WITHIN_S, SHORTAGE_S
 from shoal.node.memory import MAX_WAIT_S
 from shoal.node.replica import Known
-from shoal.node.scheduler import (
-    FAILED_FOR_S,
-    LOAD_WITHIN_S,
-    SHORTAGE_S,
-    STUCK_S,
-    Scheduler,
-    Settings,
-)
+from shoal.node.scheduler import STUCK_S, Scheduler
+from shoal.node.settings import Settings
 from shoal.protocol.errors import InvalidInput, ModelLoadFailed, ResourceExhausted
 from shoal.protocol.facts import Profile
 from shoal.testing.effects import Recorded, answer, model, ticket

@@ -9,14 +9,16 @@ import msgspec
 import uvloop
 
 from shoal import console
+from shoal.catalog.profiles import Profiles
 from shoal.catalog.store import Store
 from shoal.gateway.app import Gateway
 from shoal.gateway.pages import Pages
 from shoal.gateway.server import listen, make_server
 from shoal.gateway.settings import GatewaySettings
+from shoal.node import devices
 from shoal.node.agent import Agent
 from shoal.node.measured import MeasuredStore
-from shoal.node.scheduler import Settings
+from shoal.node.settings import Settings
 from shoal.observe import log as logs
 from shoal.observe.garbage import collect_seldom
 from shoal.queue import Limits
@@ -48,7 +50,8 @@ async def serve(road: Road) -> None:
     store = Store(road.home)
     sock = listen(road.host, road.port)
     queue = InProcessQueue(road.queue)
-    agent = Agent(queue, store, road.node, MeasuredStore(store.home / "measured"), road.max_items)
+    measured, profiles = MeasuredStore(store.home / "measured"), Profiles(store.home, devices.kind())
+    agent = Agent(queue, store, road.node, measured, profiles, road.max_items)
     stopping = asyncio.Event()
 
     def lacking() -> str:

@@ -51,7 +51,7 @@ def command(app: typer.Typer) -> None:
         from shoal.cli import _road
         from shoal.gateway.settings import GatewaySettings
         from shoal.node import devices
-        from shoal.node.scheduler import Settings
+        from shoal.node.settings import Settings
         from shoal.queue import Limits
 
         keys = read_keys(key_file)

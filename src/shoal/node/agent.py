@@ -9,25 +9,26 @@ import itertools
 import logging
 import time
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Any
 
-from shoal.catalog import Model
-from shoal.catalog.variants import variants_of
-from shoal.dialects import all_dialects
+from shoal.catalog.profiles import Profiles
 from shoal.node import devices
+from shoal.node.intake import opened
 from shoal.node.measured import MeasuredStore
-from shoal.node.scheduler import Scheduler, Settings
-from shoal.node.tickets import Ticket, open_ticket, refusal
+from shoal.node.roster import Models, Roster
+from shoal.node.scheduler import Scheduler
+from shoal.node.settings import Settings
+from shoal.node.tickets import Ticket
 from shoal.node.workers import Worker
 from shoal.observe import log as logs
 from shoal.observe import metrics
 from shoal.protocol import frames
-from shoal.protocol.envelope import Chunk, can_read
-from shoal.protocol.errors import InternalError, ModelNotFound, ShoalError
+from shoal.protocol.envelope import Chunk
+from shoal.protocol.errors import InternalError, ShoalError
 from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item
 from shoal.protocol.status import ModelStatus
-from shoal.queue import Delivery, Queue
+from shoal.queue import Queue
 from shoal.runtimes.turns import Turns
 
 log = logging.getLogger("shoal.node")
@@ -39,14 +40,6 @@ EXTEND_EVERY_S = 1.5
 REMEMBER_EVERY_S = 60.0
 REFRESH_EVERY_S = 2.0
 PARKED_PULL_S = 30.0
-DECODE_ON_LOOP_BYTES = 64 * 1024
-"""A larger body is decoded on a thread, so that it does not hold up everyone else's."""
-
-
-class Models(Protocol):
-    def resolve(self, name: str) -> Model: ...
-    def models(self) -> dict[str, Model]: ...
-    def refresh(self) -> bool: ...
 
 
 class Agent:
@@ -56,12 +49,11 @@ class Agent:
         models: Models,
         settings: Settings,
         measured: MeasuredStore,
+        profiles: Profiles,
         max_items: int = 10_000,
     ) -> None:
         self._queue = queue
-        self._models = models
         self._settings = settings
-        self._measured = measured
         self._max_items = max_items
         self._numbers = itertools.count(1)
         self._workers: dict[int, Worker] = {}
@@ -74,18 +66,19 @@ class Agent:
         self._wake_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self.scheduler = Scheduler(settings, self)
+        self._roster = Roster(models, measured, profiles, self.scheduler)
 
     def start(self) -> None:
         """Listen to the queue and begin to load what is pinned. Raises ModelNotFound for an unknown pin."""
         for name in self._settings.pinned:
-            self._know(self._models.resolve(name))
-        self._refresh()
+            self._roster.take_up(name)
+        self._roster.refresh()
         self._queue.listen(self)
         self._spawn(self._every(TICK_S, self._tick))
         self._spawn(self._every(SHARE_EVERY_S, self._share_processor))
         self._spawn(self._every(EXTEND_EVERY_S, self._extend_leases))
-        self._spawn(self._every(REMEMBER_EVERY_S, self._remember))
-        self._spawn(self._every(REFRESH_EVERY_S, self._refresh))
+        self._spawn(self._every(REMEMBER_EVERY_S, self._roster.remember))
+        self._spawn(self._every(REFRESH_EVERY_S, self._roster.refresh))
         self.scheduler.tick(time.time())
 
     def states(self) -> dict[str, ModelStatus]:
@@ -109,8 +102,8 @@ class Agent:
 
     async def stop(self) -> None:
         """End at once: what is in hand goes back to the queue."""
-        self.scheduler.closing = True
-        self._remember()
+        self.scheduler.close()
+        self._roster.remember()
         for ticket in list(self.scheduler.tickets.values()):
             ticket.delivery.give_back()
         for task in list(self._tasks):
@@ -125,7 +118,7 @@ class Agent:
     def work(self, line: str) -> None:
         if line not in self.scheduler.replicas:
             try:
-                self._know(self._models.resolve(line))
+                self._roster.take_up(line)
             except ShoalError:
                 return  # not ours to serve
         self.scheduler.line_has_work(line, time.time())
@@ -186,7 +179,7 @@ class Agent:
         return number
 
     def retire(self, worker: int) -> None:
-        self._remember()
+        self._roster.remember()
         self._spawn(self._workers[worker].stop())
 
     def kill(self, worker: int) -> None:
@@ -233,55 +226,8 @@ class Agent:
 
     async def _pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
         deliveries = await self._queue.pull(line, max_jobs=max_jobs, max_bytes=max_bytes, wait_s=PARKED_PULL_S)
-        tickets = [await self._open(delivery) for delivery in deliveries]
+        tickets = [await opened(d, self.scheduler.replicas, self._max_items) for d in deliveries]
         self.scheduler.pulled(line, [ticket for ticket in tickets if ticket is not None], time.time())
-
-    async def _open(self, delivery: Delivery) -> Ticket | None:
-        """The job as a ticket; or None, when it was refused here, before any model is loaded for it."""
-        envelope = delivery.job.envelope
-        try:
-            if not can_read(envelope.version):
-                raise InternalError(f"envelope version {envelope.version} is too far from ours")
-            if envelope.line not in self.scheduler.replicas:
-                raise ModelNotFound(f"{envelope.line} was removed")
-            model = self.scheduler.replicas[envelope.line].model
-            if len(delivery.job.body) > DECODE_ON_LOOP_BYTES:
-                return await asyncio.to_thread(open_ticket, delivery, model, self._max_items)
-            return open_ticket(delivery, model, self._max_items)
-        except ShoalError as error:
-            refused = error
-        except Exception:
-            log.exception("a job could not be opened", extra=logs.fields(request=envelope.id))
-            refused = InternalError("the request could not be read; the log has the details")
-        delivery.reply(refusal(all_dialects()[envelope.dialect], envelope, refused))
-        delivery.ack()
-        return None
-
-    def _know(self, model: Model) -> None:
-        known = self.scheduler.replicas.get(model.name)
-        if known is not None and known.model.digest == model.digest:
-            return
-        try:
-            variant = variants_of(model.card, model.facts).get(model.variant)
-            profile = devices.default_profile(model.facts, model.card.tolerance, variant)
-        except ShoalError as error:
-            log.error("a model cannot be served here", extra=logs.fields(model=model.name, reason=error.message))
-            return
-        measured = self._measured.load(model.digest, _way(model, profile))
-        if measured.footprint_bytes > devices.memory_bytes():
-            measured.footprint_bytes = 0  # of another machine, or nonsense
-        self.scheduler.know(model, profile, measured, time.time())
-
-    def _refresh(self) -> None:
-        """Take up models that were added, let go of those that were removed or replaced."""
-        self._models.refresh()
-        for model in self._models.models().values():
-            self._know(model)
-        for name in list(self.scheduler.replicas):
-            try:
-                self._know(self._models.resolve(name))
-            except ShoalError:
-                self.scheduler.forget(name, time.time())
 
     def _wake(self) -> None:
         self._wake_at = None
@@ -311,12 +257,6 @@ class Agent:
         for ticket in self.scheduler.tickets.values():
             ticket.delivery.extend()
 
-    def _remember(self) -> None:
-        for replica in self.scheduler.replicas.values():
-            if replica.learner.cost.seen > replica.known.cost.seen:
-                replica.known.cost = replica.learner.cost
-                self._measured.save(replica.model.digest, _way(replica.model, replica.profile), replica.known)
-
     async def _every(self, seconds: float, act: Any) -> None:
         while True:
             await asyncio.sleep(seconds)
@@ -336,8 +276,3 @@ class Agent:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a step of the node failed", exc_info=error)
-
-
-def _way(model: Model, profile: Profile) -> str:
-    """What is measured holds for one runtime and one variant of the same files."""
-    return f"{profile.runtime}.{model.variant}" if model.variant else profile.runtime

@@ -48,6 +48,7 @@ class Replica:
 
     def __init__(self, model: Model, profile: Profile, known: Known, pinned: bool) -> None:
         self.model, self.profile, self.known, self.pinned = model, profile, known, pinned
+        self.asked = profile  # `profile` is what its process made of it, once there is one
         self.learner = Learner(known.cost)
         self.status: Status = "absent"
         self.worker = 0
@@ -66,9 +67,10 @@ class Replica:
         self.failed_until = 0.0
 
     def become(self, model: Model, profile: Profile, known: Known) -> None:
-        """Take up the model's new files. Only while no process holds the old ones; what waits stays."""
-        assert self.status == "absent", "a process still holds the old files"
+        """Take up the model's new files or settings. Only while no process has the old ones; what waits stays."""
+        assert self.status == "absent", "a process still has the old ones"
         self.model, self.profile, self.known = model, profile, known
+        self.asked = profile
         self.learner = Learner(known.cost)
         self.successor, self.failure = None, None
 

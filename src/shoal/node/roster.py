@@ -1,0 +1,75 @@
+"""Which models a node may be asked for: taken up as they are added, replaced or removed, with what was measured.
+
+It tells the scheduler. It knows the catalog by two calls, profiles and the measurements on disk; no queue, no
+process.
+"""
+
+import logging
+import time
+from typing import Protocol
+
+from shoal.catalog import Model
+from shoal.catalog.profiles import Profiles
+from shoal.node import devices
+from shoal.node.measured import MeasuredStore
+from shoal.node.scheduler import Scheduler
+from shoal.observe import log as logs
+from shoal.protocol.errors import ShoalError
+from shoal.protocol.facts import Profile
+
+log = logging.getLogger("shoal.node")
+
+
+class Models(Protocol):
+    def resolve(self, name: str) -> Model: ...
+    def models(self) -> dict[str, Model]: ...
+    def refresh(self) -> bool: ...
+
+
+class Roster:
+    def __init__(self, models: Models, measured: MeasuredStore, profiles: Profiles, scheduler: Scheduler) -> None:
+        self._models, self._measured, self._profiles = models, measured, profiles
+        self._scheduler = scheduler
+
+    def take_up(self, name: str, *, anew: bool = False) -> None:
+        """Raises ModelNotFound (and what else `resolve` does) for a name that means nothing here. `anew`: profiles
+        have changed, so what is known of it may be old even if its files are the same."""
+        self._know(self._models.resolve(name), anew)
+
+    def refresh(self) -> None:
+        """Take up models that were added, let go of those that were removed, replaced or measured anew."""
+        self._models.refresh()
+        anew = self._profiles.refresh()
+        for model in self._models.models().values():
+            self._know(model, anew)
+        for name in list(self._scheduler.replicas):
+            try:
+                self.take_up(name, anew=anew)
+            except ShoalError:
+                self._scheduler.forget(name, time.time())
+
+    def remember(self) -> None:
+        """Keep what was learned since the last time on disk."""
+        for replica in self._scheduler.replicas.values():
+            if replica.learner.cost.seen > replica.known.cost.seen:
+                replica.known.cost = replica.learner.cost
+                self._measured.save(replica.model.digest, _way(replica.model, replica.profile), replica.known)
+
+    def _know(self, model: Model, anew: bool) -> None:
+        known = self._scheduler.replicas.get(model.name)
+        if known is not None and known.model.digest == model.digest and not anew:
+            return
+        try:
+            profile = devices.profile_for(model, self._profiles)
+        except ShoalError as error:
+            log.error("a model cannot be served here", extra=logs.fields(model=model.name, reason=error.message))
+            return
+        measured = self._measured.load(model.digest, _way(model, profile))
+        if measured.footprint_bytes > devices.memory_bytes():
+            measured.footprint_bytes = 0  # of another machine, or nonsense
+        self._scheduler.know(model, profile, measured, time.time())
+
+
+def _way(model: Model, profile: Profile) -> str:
+    """What is measured holds for one runtime and one variant of the same files."""
+    return f"{profile.runtime}.{model.variant}" if model.variant else profile.runtime

@@ -1,0 +1,10 @@
+"""What a node is started with."""
+
+import msgspec
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """`memory_bytes` bounds the measured footprints of all runtimes together."""
+
+    memory_bytes: int
+    pinned: frozenset[str] = frozenset()
