@@ -1,6 +1,7 @@
 """Both clients, as one suite, against a real HTTP server: a bare ASGI app that speaks the native wire."""
 
 import asyncio
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -121,6 +122,14 @@ def test_a_kind_that_there_is_not_is_refused_before_anything_is_sent(client: Any
     with pytest.raises(InvalidInput, match="it is one of dense, sparse, multivector"):
         client.encode("m", ["a"], kinds=["sparse"])
     assert wire.paths == []
+
+
+def test_a_kind_that_the_model_has_not_is_told_with_how_to_ask_for_what_it_has(client: Any, wire: Wire) -> None:
+    told = {"code": "INVALID_INPUT", "message": "no", "gives": ["sparse"], "param": "output_types"}
+    wire.script = [(400, {"content-type": "application/json"}, json.dumps({"detail": told}).encode())]
+    with pytest.raises(InvalidInput) as refused:
+        client.encode("m", ["a"])
+    assert refused.value.__notes__ == ["Ask for it with kinds='sparse'."]
 
 
 def test_without_a_kind_the_model_chooses_and_dense_rows_are_stacked(client: Any, wire: Wire) -> None:

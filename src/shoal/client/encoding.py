@@ -1,7 +1,7 @@
 """encode: texts cut into requests, and the vectors of their answers joined: dense ones into one array."""
 
 import functools
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 import numpy as np
 
@@ -9,13 +9,15 @@ from shoal.client import answers
 from shoal.client.answers import Encoding, Sparse
 from shoal.client.calls import Call, ask_part
 from shoal.client.errors import BadAnswer, ItemsFailed
-from shoal.client.flow import Terms
+from shoal.client.flow import Flow, Terms
 from shoal.client.inputs import Texts, chunked, encoded, listed
 from shoal.protocol.errors import InvalidInput, ShoalError
 from shoal.protocol.facts import Kind
 from shoal.protocol.items import Truncate
 from shoal.protocol.tensors import Array
 from shoal.tasks.dtypes import Dtype
+
+T = TypeVar("T")
 
 Rows = list[Encoding | ShoalError]
 
@@ -74,7 +76,7 @@ def encode(
     }
     params = {key: value for key, value in params.items() if value}
     flows = [
-        ask_part(terms, "encode", model, {"items": items[part], "params": params}, part, read)
+        _hinting(ask_part(terms, "encode", model, {"items": items[part], "params": params}, part, read))
         for part in chunked(items)
     ]
 
@@ -92,6 +94,16 @@ def encode(
         return _stacked(encodings) if encodings else _nothing(dtype, dimensions)
 
     return Call(flows, join)
+
+
+def _hinting(flow: Flow[T]) -> Flow[T]:
+    """Says in our words how to ask for what the model gives, where it does not give what was asked for."""
+    try:
+        return (yield from flow)
+    except InvalidInput as e:
+        if gives := e.detail.get("gives"):
+            e.add_note(f"Ask for it with kinds={gives[0]!r}.")
+        raise
 
 
 def _own(row: Encoding) -> Encoding:
