@@ -5,12 +5,14 @@ queue's contract and the workers; it does not know HTTP.
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
 from collections.abc import Coroutine
 from typing import Any
 
+from shoal.catalog import Model
 from shoal.catalog.profiles import Profiles
 from shoal.node import devices
 from shoal.node.intake import opened
@@ -18,13 +20,14 @@ from shoal.node.measured import MeasuredStore
 from shoal.node.roster import Models, Roster
 from shoal.node.scheduler import Scheduler
 from shoal.node.settings import Settings
+from shoal.node.tally import Tally
 from shoal.node.tickets import Ticket
 from shoal.node.workers import Worker
 from shoal.observe import log as logs
 from shoal.observe import metrics
 from shoal.protocol import frames
 from shoal.protocol.envelope import Chunk
-from shoal.protocol.errors import InternalError, ShoalError
+from shoal.protocol.errors import InternalError, QueueUnavailable, ShoalError
 from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item
 from shoal.protocol.status import ModelStatus
@@ -62,6 +65,8 @@ class Agent:
         self._turns = Turns.make(devices.cores())
         self._alone_for = 0.0
         self._lacking = ""
+        self.draining = False
+        self.tally = Tally()
         self._wake_at: float | None = None
         self._wake_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -85,6 +90,14 @@ class Agent:
         """What each model that was ever asked for is doing here."""
         return {name: replica.describe(time.time()) for name, replica in self.scheduler.replicas.items()}
 
+    def models_here(self) -> dict[str, Model]:
+        """The models that this node can be asked for, without their variants; each by its name."""
+        return {name: r.model for name, r in self.scheduler.replicas.items() if not r.model.variant}
+
+    @property
+    def memory_budget_bytes(self) -> int:
+        return self._settings.memory_bytes
+
     def lacking(self) -> str:
         """What keeps this node from being ready, as a sentence; "" where everything pinned is in memory."""
         absent = [
@@ -100,12 +113,24 @@ class Agent:
             await asyncio.sleep(0.02)
         await self.stop()
 
+    async def leave(self, within_s: float) -> None:
+        """Take no more work, finish what was begun within `within_s`, give the rest back to the queue, and end."""
+        self.draining = True
+        self.scheduler.close()
+        await self._queue.stop_pulling()
+        until = self._loop.time() + within_s
+        while self.scheduler.tickets and self._loop.time() < until:
+            for ticket in self.scheduler.let_go_unbegun():
+                self._give_back(ticket)
+            await asyncio.sleep(0.02)
+        await self.stop()
+
     async def stop(self) -> None:
         """End at once: what is in hand goes back to the queue."""
         self.scheduler.close()
         self._roster.remember()
         for ticket in list(self.scheduler.tickets.values()):
-            ticket.delivery.give_back()
+            self._give_back(ticket)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*(worker.stop() for worker in list(self._workers.values())))
@@ -149,7 +174,10 @@ class Agent:
     def on_answer(self, worker: int, answer: frames.Answer) -> None:
         if answer.measured is not None:
             ran = answer.measured
-            metrics.batch(self.scheduler.workers[worker].model.name, ran.items, ran.tokens, ran.seconds)
+            replica = self.scheduler.workers[worker]
+            metrics.batch(replica.model.name, ran.items, ran.tokens, ran.seconds)
+            useful = sum(output.tokens for output in answer.outputs)
+            self.tally.ran(replica.model.name, replica.profile, ran, useful, time.time())
         try:
             self.scheduler.answered(worker, answer, time.time())
         except Exception:
@@ -167,7 +195,8 @@ class Agent:
     # What the scheduler wants done (effects.Effects).
 
     def pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
-        self._spawn(self._pull(line, max_jobs, max_bytes))
+        if not self.draining:
+            self._spawn(self._pull(line, max_jobs, max_bytes))
 
     def launch(self, model: str) -> int:
         number = next(self._numbers)
@@ -224,6 +253,10 @@ class Agent:
         ticket.delivery.reply(chunk)
         ticket.delivery.ack()
 
+    def _give_back(self, ticket: Ticket) -> None:
+        self.tally.gave_back(ticket.model.name, time.time())
+        ticket.delivery.give_back()
+
     async def _pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
         deliveries = await self._queue.pull(line, max_jobs=max_jobs, max_bytes=max_bytes, wait_s=PARKED_PULL_S)
         tickets = [await opened(d, self.scheduler.replicas, self._max_items) for d in deliveries]
@@ -243,9 +276,10 @@ class Agent:
                 self.scheduler.measured_footprint(number, footprint)
         if self._turns is not None:
             self._turns.reclaim([worker.pid for worker in self._workers.values()])
-        for line in await self._queue.depths():
-            self.work(line)
         self.scheduler.check(time.time())
+        with contextlib.suppress(QueueUnavailable):  # which the queue has said already
+            for line in await self._queue.depths():
+                self.work(line)
 
     def _share_processor(self) -> None:
         if self._turns is not None:

@@ -36,6 +36,14 @@ class Scheduler:
         """The node ends: no model is loaded any more, a pinned one neither."""
         self._loading.closing = True
 
+    def let_go_unbegun(self) -> list[Ticket]:
+        """Tickets of models that are not in memory: the node ends, and others may take them up."""
+        replicas = [r for r in self.replicas.values() if r.status in ("absent", "loading")]
+        tickets = [ticket for replica in replicas for ticket in replica.waiting.clear()]
+        for ticket in tickets:
+            self.tickets.pop(ticket.id, None)
+        return tickets
+
     def know(self, model: Model, profile: Profile, known: Known, now: float) -> None:
         """Make sure there is a record of `model` as it is now; loads nothing unless it is pinned.
 
