@@ -27,7 +27,7 @@ _KERNELS_KEPT = 512
 """Prepared kernels and buffers that are kept for shapes seen; the default of 5,000 lets memory creep up."""
 
 _LONE_KERNELS_KEPT = 64
-_LONE_BYTES = 48 * 1024 * 1024
+_LONE_BYTES = 32 * 1024 * 1024
 """Larger matrices are not held twice for the sake of a text that is alone."""
 
 
