@@ -276,7 +276,11 @@ def test_what_would_fail_again_is_not_asked_again(
     assert len(wire.paths) == 1
 
 
-def test_an_error_of_a_later_part_says_which_inputs_it_was_asked_about(client: Any, wire: Wire) -> None:
+def test_an_error_of_a_later_part_says_which_inputs_it_was_asked_about(
+    connect: Callable[..., Any], served: tuple[str, list[Wire]], wire: Wire
+) -> None:
+    # One request at a time: of several, one that nobody waits for any more may reach the next test's wire.
+    client = connect(served[0], concurrency=1)
     usual = wire.encode
     wire.encode = lambda texts: refused(400, "INVALID_INPUT") if "bad" in texts else usual(texts)  # type: ignore[method-assign]
     with pytest.raises(InvalidInput) as caught:
