@@ -64,7 +64,7 @@ async def test_notes_put_up_before_and_after_a_reader_came_reach_it_and_the_last
     board, reader = (await join()).board, Reader()
     board.put(ODD, b"old")
     board.put(ODD, b"new")
-    (await join()).board.watch(reader)
+    await (await join()).board.watch(reader)
     await reader.until(lambda: reader.notes == {ODD: b"new"})
     board.put("model/b", b"b")
     await reader.until(lambda: reader.notes == {ODD: b"new", "model/b": b"b"})
@@ -72,22 +72,22 @@ async def test_notes_put_up_before_and_after_a_reader_came_reach_it_and_the_last
 
 async def test_a_note_taken_down_is_gone_for_those_who_read_it_and_for_those_who_come_later(join):
     board, reader, late = (await join()).board, Reader(), Reader()
-    board.watch(reader)
+    await board.watch(reader)
     board.put("a", b"a")
     await reader.until(lambda: reader.notes)
     board.take_down("a")
     board.put("b", b"b")
     await reader.until(lambda: reader.notes == {"b": b"b"})
-    (await join()).board.watch(late)
+    await (await join()).board.watch(late)
     await late.until(lambda: late.notes == {"b": b"b"})
 
 
 async def test_a_note_that_two_put_up_stays_when_one_takes_it_down(join):
     one, two, reader = (await join()).board, (await join()).board, Reader()
     for board in (one, two):
-        board.watch(Reader())
+        await board.watch(Reader())
         board.put("a", b"a")
-    (await join()).board.watch(reader)
+    await (await join()).board.watch(reader)
     await reader.until(lambda: reader.notes)
     one.take_down("a")
     await reader.until(lambda: reader.changes[-2:] == [("a", None), ("a", b"a")] or len(reader.changes) > 3)
@@ -97,7 +97,7 @@ async def test_a_note_that_two_put_up_stays_when_one_takes_it_down(join):
 async def test_a_status_reaches_every_reader_of_the_pool(join):
     readers = [Reader(), Reader()]
     for reader in readers:
-        (await join()).board.watch(reader)
+        await (await join()).board.watch(reader)
     status = NodeStatus(node="host.1", models={"org/m": ModelStatus(state="ready", pinned=True)}, draining=True)
     teller = await join()
     for reader in readers:
@@ -113,14 +113,14 @@ async def test_a_queue_server_that_lost_its_notes_gets_them_again():
         reading = await JetStreamQueue.connect(server.url)
         owner.board.put("a", b"1")
         reader, late = Reader(), Reader()
-        reading.board.watch(reader)
+        await reading.board.watch(reader)
         await reader.until(lambda: reader.notes == {"a": b"1"})
         server.kill()
         owner.board.put("a", b"2")
         server.start()
         await reader.until(lambda: reader.notes == {"a": b"2"})
         newcomer = await JetStreamQueue.connect(server.url)
-        newcomer.board.watch(late)
+        await newcomer.board.watch(late)
         await late.until(lambda: late.notes == {"a": b"2"})
         for queue in (owner, reading, newcomer):
             await queue.close()

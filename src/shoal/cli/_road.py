@@ -1,8 +1,12 @@
-"""The composition: queue, node and gateway put together in one process, started and drained in order."""
+"""The composition: queue, node and gateway put together in one process, started and drained in order.
+
+`_cluster` composes the same parts into processes of their own.
+"""
 
 import asyncio
 import logging
 import signal
+import socket
 from pathlib import Path
 
 import msgspec
@@ -19,9 +23,10 @@ from shoal.node import devices
 from shoal.node.agent import Agent
 from shoal.node.measured import MeasuredStore
 from shoal.node.settings import Settings
+from shoal.node.telling import Telling, node_name
 from shoal.observe import log as logs
 from shoal.observe.garbage import collect_seldom
-from shoal.queue import Limits
+from shoal.queue import Limits, Queue
 from shoal.queue.inprocess import InProcessQueue
 
 log = logging.getLogger("shoal")
@@ -50,26 +55,22 @@ async def serve(road: Road) -> None:
     store = Store(road.home)
     sock = listen(road.host, road.port)
     queue = InProcessQueue(road.queue)
-    measured, profiles = MeasuredStore(store.home / "measured"), Profiles(store.home, devices.kind())
-    agent = Agent(queue, store, road.node, measured, profiles, road.max_items)
-    stopping = asyncio.Event()
+    agent = make_agent(queue, store, road.node, road.max_items)
+    telling = Telling(agent, node_name())
+    stopping = on_signals()
 
     def lacking() -> str:
         return "shutting down" if stopping.is_set() else agent.lacking()
 
-    pages = Pages(store, agent.states, queue, lacking, console.page())
+    pages = Pages(store, agent.states, queue, lacking, console.page(), lambda: [telling.status()])
     gateway = Gateway(queue, store, agent.states, pages, road.gateway)
     server = make_server(gateway, road.gateway)
-    _on_signals(stopping)
     agent.start()
     collect_seldom()
     serving = asyncio.create_task(server.serve(sockets=[sock]))
-    port = sock.getsockname()[1]
-    log.info("listening", extra=logs.fields(url=f"http://{road.host}:{port}", models=len(store.models())))
-    if not store.models():
-        log.warning("there is no model here yet; `shoal models --all` lists what `shoal add` can bring")
-    stopped = asyncio.create_task(stopping.wait())
-    await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    log.info("listening", extra=logs.fields(url=url_of(road.host, sock), models=len(store.models())))
+    say_if_empty(store)
+    await either(serving, stopping)
     log.info("draining", extra=logs.fields(jobs=len(agent.scheduler.tickets)))
     server.should_exit = True
     await serving
@@ -78,7 +79,30 @@ async def serve(road: Road) -> None:
     log.info("stopped")
 
 
-def _on_signals(stopping: asyncio.Event) -> None:
+def make_agent(queue: Queue, store: Store, settings: Settings, max_items: int) -> Agent:
+    measured, profiles = MeasuredStore(store.home / "measured"), Profiles(store.home, devices.kind())
+    return Agent(queue, store, settings, measured, profiles, max_items)
+
+
+def say_if_empty(store: Store) -> None:
+    if not store.models():
+        log.warning("there is no model here yet; `shoal models --all` lists what `shoal add` can bring")
+
+
+def url_of(host: str, sock: socket.socket) -> str:
+    return f"http://{host}:{sock.getsockname()[1]}"
+
+
+async def either(serving: "asyncio.Task[None]", stopping: asyncio.Event) -> None:
+    """Until one has ended."""
+    stopped = asyncio.create_task(stopping.wait())
+    await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+
+
+def on_signals() -> asyncio.Event:
+    """Set by the first SIGINT or SIGTERM; a second ends the process at once."""
+    stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def ask(number: int) -> None:
@@ -89,3 +113,4 @@ def _on_signals(stopping: asyncio.Event) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ask, number)
+    return stopping

@@ -180,7 +180,7 @@ class Gateway:
     def _at_deadline(self, error: ShoalError, envelope: Envelope | None) -> ShoalError:
         """A client whose model was still being loaded is told so: it may come back for it."""
         status = self._states().get(envelope.model) if envelope else None
-        if envelope is None or status is None or status.state == "ready":
+        if envelope is None or (status is not None and status.state == "ready"):
             return error
         return ModelLoading(f"{envelope.model} is still loading; ask again", model=envelope.model)
 

@@ -17,6 +17,7 @@ from shoal.gateway.waiting import Leaving
 from shoal.observe import metrics
 
 _CONTINUE = b"HTTP/1.1 100"
+_CLOSE = (b"connection", b"close")
 _UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 
 
@@ -50,6 +51,8 @@ class _Joining:
 class Connection(HttpToolsProtocol):
     settings: ClassVar[GatewaySettings]
     early: ClassVar[Early]
+    is_ending: ClassVar[bool] = False
+    """The server ends: each answer is the last of its connection, and says so."""
     _held: bytes | None = None
     """The body so far of a request that may be refused without the application, which has not heard of it."""
     _head_timer: asyncio.TimerHandle | None = None
@@ -93,11 +96,13 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body = False, True
         self._cancel_head_timer()
-        if self.early.is_on and self._is_plain():
+        if self.is_ending:
+            self.headers.append(_CLOSE)
+        elif self.early.is_on and self._is_plain():
             self._held = b""
             self._head_timer = self.loop.call_later(self.settings.head_timeout_s, self._release)
-        else:
-            super().on_headers_complete()
+            return
+        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         if self._held is None:
@@ -146,6 +151,11 @@ class Connection(HttpToolsProtocol):
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
+
+    def end_after_answer(self) -> None:
+        """The answer that is due, if any, is the last. uvicorn copies a request's `connection: close` to it."""
+        if self.cycle is not None and not self.cycle.response_started:
+            self.headers.append(_CLOSE)
 
     def on_response_complete(self) -> None:
         self._joining.flush()  # an answer to HEAD has no body

@@ -13,12 +13,13 @@ from shoal.dialects import Reply
 from shoal.observe import metrics
 from shoal.protocol.errors import ModelNotFound
 from shoal.protocol.facts import Facts
-from shoal.protocol.status import ModelStatus
+from shoal.protocol.status import ModelStatus, NodeStatus
 from shoal.queue import Queue
 from shoal.version import __version__
 
 States = Callable[[], Mapping[str, ModelStatus]]
 _ABSENT = ModelStatus(state="absent")
+_GPUS = ("cuda", "mps")
 _SIE_STATES = {"absent": "available", "ready": "loaded", "stopping": "unloading"}
 
 
@@ -37,16 +38,25 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Pages:
-    """`lacking` says what keeps requests from being served, "" for nothing; `console` is the page at `/`."""
+    """`lacking` says what keeps requests from being served, "" for nothing; `console` is the page at `/`;
+    `nodes` are those that compute, as they last told of themselves.
+    """
 
     def __init__(
-        self, listing: Listing, states: States, queue: Queue, lacking: Callable[[], str], console: bytes
+        self,
+        listing: Listing,
+        states: States,
+        queue: Queue,
+        lacking: Callable[[], str],
+        console: bytes,
+        nodes: Callable[[], list[NodeStatus]] = list,
     ) -> None:
         self._listing = listing
         self._states = states
         self._queue = queue
         self._lacking = lacking
         self._console = console
+        self._nodes = nodes
         self._began = time.time()
         self._exact = {
             "/livez": Page("livez", self._live, needs_key=False),
@@ -78,11 +88,13 @@ class Pages:
     async def _health(self, path: str, query: bytes) -> Reply:
         """Status for TEI's clients, and the counts that the native SDK reads."""
         ready = not self._lacking()
+        nodes = self._nodes()
+        gpus = sum(device.kind in _GPUS for node in nodes for device in node.devices)
         loaded = sum(status.state == "ready" for status in self._states().values())
         body: dict[str, Any] = {
             "type": "gateway",
             "status": "healthy" if ready else "not ready",
-            "cluster": {"worker_count": 1, "gpu_count": 0, "models_loaded": loaded},
+            "cluster": {"worker_count": len(nodes), "gpu_count": gpus, "models_loaded": loaded},
             "workers": [],
         }
         return _json(200 if ready else 503, body)
@@ -158,7 +170,7 @@ class Pages:
             "version": __version__,
             "ready": not self._lacking(),
         }
-        return _json(200, totals | {"models": models})
+        return _json(200, totals | {"models": models, "nodes": self._nodes()})
 
     def _in_order(self) -> list[Model]:
         """The defaults first, encoders before the rest, then by name."""

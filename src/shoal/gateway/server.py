@@ -1,5 +1,6 @@
-"""Listening: uvicorn on the caller's loop, every connection a bounded one."""
+"""Listening: uvicorn on the caller's loop, every connection a bounded one, and none cut off when it ends."""
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -14,10 +15,31 @@ log = logging.getLogger("shoal.gateway")
 
 
 class Server(uvicorn.Server):
-    """uvicorn, but signals are its owner's: the queue and the node must end after it, not beside it."""
+    """uvicorn, but signals are its owner's: the queue and the node must end after it, not beside it.
+
+    When it ends, it accepts nothing more, and each answer says `connection: close`, so that its client asks
+    elsewhere the next time. A connection on which nobody asks is closed after `linger_s`: sooner, the next request
+    might already be on its way.
+    """
+
+    linger_s = 0.0
+    protocol: type[Connection]
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
         return contextlib.nullcontext()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        self.protocol.is_ending = True
+        connections: set[Connection] = self.server_state.connections  # type: ignore[assignment]
+        for connection in connections:
+            connection.end_after_answer()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.linger_s):
+                while connections:
+                    await asyncio.sleep(0.02)
+        await super().shutdown(sockets)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -33,10 +55,17 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def make_server(app: Gateway, settings: GatewaySettings) -> Server:
+def inherited(fd: int) -> socket.socket:
+    """A socket that whoever started this process listens on: what waits there outlives us."""
+    return socket.socket(fileno=fd)
+
+
+def make_server(app: Gateway, settings: GatewaySettings, linger_s: float = 0.0) -> Server:
     bounded = type("Bounded", (Connection,), {"settings": settings, "early": app.early})
     config = uvicorn.Config(
         app, http=bounded, ws="none", lifespan="off", interface="asgi3", access_log=False, log_config=None,
         server_header=False, date_header=False, proxy_headers=False, backlog=4096, timeout_keep_alive=75,
     )  # fmt: skip
-    return Server(config)
+    server = Server(config)
+    server.protocol, server.linger_s = bounded, linger_s
+    return server

@@ -42,11 +42,19 @@ class PubAck(msgspec.Struct, frozen=True):
     error: ApiError | None = None
 
 
+class Delivered(msgspec.Struct, frozen=True):
+    consumer_seq: int = 0
+
+
 class Answer(msgspec.Struct, frozen=True):
-    """`created` is when the stream was, which tells it from one of the same name before it."""
+    """`created` is when the stream was, which tells it from one of the same name before it. Of a consumer,
+    `delivered` were sent to it and `num_pending` are to be.
+    """
 
     error: ApiError | None = None
     created: str = ""
+    num_pending: int = 0
+    delivered: Delivered = Delivered()
 
 
 class StreamState(msgspec.Struct, frozen=True):

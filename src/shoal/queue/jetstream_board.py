@@ -23,6 +23,7 @@ from shoal.queue.jetstream_link import Link
 
 log = logging.getLogger("shoal.queue")
 IDLE_READER_S = 30.0
+READ_WITHIN_S = 10.0
 
 
 class JetStreamBoard:
@@ -37,7 +38,8 @@ class JetStreamBoard:
         self._subscription: int | None = None
         self._prefix = len(subjects.all_notes(pool)) - 1
         self._status = msgspec.json.Decoder(NodeStatus)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._read_notes = self._notes_to_read = 0
+        self._has_read = asyncio.Event()
 
     def put(self, key: str, note: bytes) -> None:
         self._ours[key] = note
@@ -53,14 +55,17 @@ class JetStreamBoard:
         if self._is_up:
             self._link.publish(subjects.status(self._pool, status.node), msgspec.json.encode(status))
 
-    def watch(self, reader: Reader) -> None:
+    async def watch(self, reader: Reader) -> None:
         if not self._readers:
             self._link.subscribe(subjects.status(self._pool, "*"), self._on_status)
         self._readers.append(reader)
         if self._is_up:
-            task = asyncio.get_running_loop().create_task(self._read())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            await self._read()
+        try:
+            async with asyncio.timeout(READ_WITHIN_S):
+                await self._has_read.wait()
+        except TimeoutError:
+            raise QueueUnavailable("the queue server does not show its board") from None
 
     # What the connection says.
 
@@ -96,6 +101,8 @@ class JetStreamBoard:
     async def _read(self) -> None:
         """Begin again with the last note of each key."""
         old = self._subscription
+        self._has_read.clear()
+        self._read_notes, self._notes_to_read = 0, -1
         number = next(self._numbers)
         deliver = subjects.notes(f"{self._name}.{number}")
         self._subscription = self._link.subscribe(deliver, self._on_note)
@@ -112,6 +119,12 @@ class JetStreamBoard:
         answer: Answer = await ask(self._link, f"CONSUMER.CREATE.{stream}.{name}", body)
         if answer.error is not None:
             raise QueueUnavailable(f"the queue server does not show its board: {answer.error.description}")
+        self._notes_to_read = answer.num_pending + answer.delivered.consumer_seq
+        self._look_whether_all_read()
+
+    def _look_whether_all_read(self) -> None:
+        if 0 <= self._notes_to_read <= self._read_notes:
+            self._has_read.set()
 
     def _publish(self, key: str, note: bytes) -> None:
         self._link.publish(subjects.note(self._pool, key), note, reply=subjects.ignored())
@@ -120,6 +133,8 @@ class JetStreamBoard:
 
     def _on_note(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
         key = subjects.name_of(subject[self._prefix :].decode())
+        self._read_notes += 1
+        self._look_whether_all_read()
         if not payload and key in self._ours:  # another took it down, but it is ours as well
             self._publish(key, self._ours[key])
             return

@@ -1,0 +1,160 @@
+"""The composition of a cluster's processes: a gateway, and a node, each joined to the others by the shared queue.
+
+What a gateway knows of models and nodes it hears on the board: it has no store and computes nothing.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from shoal import console
+from shoal.catalog.shared import SharedCatalog
+from shoal.catalog.store import Store
+from shoal.cli._road import either, make_agent, on_signals, say_if_empty, url_of
+from shoal.gateway.app import Gateway
+from shoal.gateway.pages import Pages
+from shoal.gateway.server import inherited, listen, make_server
+from shoal.gateway.settings import GatewaySettings
+from shoal.node.settings import Settings
+from shoal.node.telling import Telling, node_name
+from shoal.observe import log as logs
+from shoal.observe.garbage import collect_seldom
+from shoal.protocol.status import ModelStatus, NodeStatus
+from shoal.queue import Limits
+from shoal.queue.fleet import Fleet, lacking_of, states_of
+from shoal.queue.jetstream import JetStreamQueue
+from shoal.queue.jetstream_auth import Login
+
+log = logging.getLogger("shoal")
+LINGER_S = 5.0
+"""How long a gateway that ends waits for clients that ask nothing to leave of themselves."""
+
+
+class Membership(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the queue server is, and which of its pools to join."""
+
+    url: str
+    pool: str = "default"
+    login: Login = Login()
+    log_format: str = "text"
+
+    @property
+    def safe_url(self) -> str:
+        """Without user and password."""
+        return ",".join(part.rpartition("@")[2].removeprefix("nats://") for part in self.url.split(","))
+
+
+class GatewayProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """`fd` is a listening socket that was handed down, -1 for none."""
+
+    membership: Membership
+    host: str
+    port: int
+    fd: int = -1
+    settings: GatewaySettings
+    limits: Limits
+
+
+class NodeProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """`name` "" makes one up. `drain_s` is for what was begun when it is told to end."""
+
+    membership: Membership
+    home: Path | None
+    settings: Settings
+    max_items: int
+    name: str = ""
+    drain_s: float = 30.0
+
+
+class Cluster:
+    """What is heard on the board (queue.board.Reader)."""
+
+    def __init__(self) -> None:
+        self.catalog = SharedCatalog()
+        self._fleet = Fleet()
+
+    def noted(self, key: str, note: bytes | None) -> None:
+        self.catalog.noted(key, note)
+
+    def told(self, status: NodeStatus) -> None:
+        self._fleet.told(status, time.monotonic())
+
+    def nodes(self) -> list[NodeStatus]:
+        return self._fleet.nodes(time.monotonic())
+
+    def states(self) -> dict[str, ModelStatus]:
+        return states_of(self.nodes())
+
+
+def run_gateway(process: GatewayProcess) -> None:
+    logs.configure("json" if process.membership.log_format == "json" else "text")
+    uvloop.run(gateway(process))
+
+
+def run_node(process: NodeProcess) -> None:
+    logs.configure("json" if process.membership.log_format == "json" else "text")
+    uvloop.run(node(process))
+
+
+async def gateway(process: GatewayProcess) -> None:
+    """Until SIGINT or SIGTERM: then nothing more is accepted, and what was is answered."""
+    sock = inherited(process.fd) if process.fd >= 0 else listen(process.host, process.port)
+    stopping = on_signals()
+    queue, cluster = await _join(process.membership, process.limits, f"gateway-{os.getpid()}"), Cluster()
+    await queue.board.watch(cluster)
+
+    def lacking() -> str:
+        if stopping.is_set():
+            return "shutting down"
+        return lacking_of(cluster.nodes()) if queue.is_up else "the queue server cannot be reached"
+
+    catalog = cluster.catalog
+    pages = Pages(catalog, cluster.states, queue, lacking, console.page(), cluster.nodes)
+    server = make_server(
+        Gateway(queue, catalog, cluster.states, pages, process.settings), process.settings, LINGER_S
+    )
+    collect_seldom()
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    log.info("listening", extra=logs.fields(url=url_of(process.host, sock), models=len(catalog.models())))
+    await either(serving, stopping)
+    log.info("draining", extra=logs.fields(connections=len(server.server_state.connections)))
+    server.should_exit = True
+    await serving
+    await queue.close()
+    log.info("stopped")
+
+
+async def node(process: NodeProcess) -> None:
+    """Until SIGINT or SIGTERM: then nothing more is taken, what was begun is finished, the rest given back."""
+    store, stopping = Store(process.home), on_signals()
+    name, pool = process.name or node_name(), process.membership.pool
+    queue = await _join(process.membership, None, name)
+    agent = make_agent(queue, store, process.settings, process.max_items)
+    telling = Telling(agent, name, pool)
+    agent.start()
+    collect_seldom()
+    told = asyncio.create_task(telling.run(queue.board))
+    log.info("joined", extra=logs.fields(node=name, models=len(store.models())))
+    say_if_empty(store)
+    await stopping.wait()
+    log.info("leaving", extra=logs.fields(node=name, jobs=len(agent.scheduler.tickets)))
+    await agent.leave(process.drain_s)
+    told.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await told
+    telling.farewell(queue.board)
+    await queue.close()
+    log.info("stopped", extra=logs.fields(node=name))
+
+
+async def _join(membership: Membership, limits: Limits | None, name: str) -> JetStreamQueue:
+    """Raises QueueUnavailable, InvalidInput, ResourceExhausted."""
+    queue = await JetStreamQueue.connect(membership.url, membership.pool, limits, membership.login, name=name)
+    log.info("connected", extra=logs.fields(queue=membership.safe_url, pool=membership.pool))
+    return queue

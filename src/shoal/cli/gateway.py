@@ -1,0 +1,58 @@
+"""`shoal gateway`: a cluster's front door. It puts requests into the shared queue and relays the answers."""
+
+from typing import Annotated
+
+import typer
+
+from shoal.cli import _options as o
+
+
+def command(app: typer.Typer) -> None:
+    @app.command()
+    def gateway(
+        nats: o.Nats,
+        host: o.Host = "127.0.0.1",
+        port: o.Port = 8080,
+        pool: o.Pool = "default",
+        nats_user: o.NatsUser = "",
+        nats_creds: o.NatsCreds = None,
+        nats_ca: o.NatsCa = None,
+        nats_cert: o.NatsCert = None,
+        nats_key: o.NatsKey = None,
+        key_file: o.KeyFile = None,
+        timeout: o.Timeout = 120.0,
+        max_timeout: o.MaxTimeout = 600.0,
+        max_body_bytes: o.MaxBodyBytes = 32 * o.MIB,
+        body_timeout: o.BodyTimeout = 30.0,
+        head_timeout: o.HeadTimeout = 30.0,
+        write_timeout: o.WriteTimeout = 30.0,
+        max_head_bytes: o.MaxHeadBytes = 64 * 1024,
+        max_in_flight: o.MaxInFlight = 4096,
+        max_in_flight_bytes: o.MaxInFlightBytes = 512 * o.MIB,
+        max_connections: o.MaxConnections = 8192,
+        queue_jobs: o.QueueJobs = 10_000,
+        queue_bytes: o.QueueBytes = 512 * o.MIB,
+        max_wait: o.MaxWait = 10.0,
+        log_format: o.LogFormat = "text",
+        fd: Annotated[int, typer.Option(hidden=True)] = -1,
+    ) -> None:
+        """Take requests for a cluster's nodes, until Ctrl-C, which finishes what was accepted."""
+        from shoal.cli import _cluster
+        from shoal.gateway.settings import GatewaySettings
+        from shoal.queue import Limits
+
+        process = _cluster.GatewayProcess(
+            membership=_cluster.Membership(
+                url=nats, pool=pool, log_format=log_format,
+                login=o.login(nats_user, nats_creds, nats_ca, nats_cert, nats_key),
+            ),
+            host=host, port=port, fd=fd,
+            settings=GatewaySettings(
+                max_body_bytes=max_body_bytes, body_timeout_s=body_timeout, head_timeout_s=head_timeout,
+                write_timeout_s=write_timeout, max_head_bytes=max_head_bytes, max_in_flight=max_in_flight,
+                max_in_flight_bytes=max_in_flight_bytes, max_connections=max_connections,
+                timeout_s=timeout, max_timeout_s=max_timeout, keys=o.keys_for(host, key_file),
+            ),
+            limits=Limits(jobs_per_line=queue_jobs, bytes_per_line=queue_bytes, max_wait_s=max_wait),
+        )  # fmt: skip
+        _cluster.run_gateway(process)

@@ -1,0 +1,44 @@
+"""`shoal node`: a machine of a cluster. It pulls from the shared queue what its models can do."""
+
+from typing import Annotated
+
+import typer
+
+from shoal.cli import _options as o
+
+
+def command(app: typer.Typer) -> None:
+    @app.command()
+    def node(
+        nats: o.Nats,
+        pool: o.Pool = "default",
+        pin: o.Pin = None,
+        memory: o.Memory = "",
+        home: o.Home = None,
+        name: Annotated[str, typer.Option(help="What this node is called; else made up from the host's.")] = "",
+        drain_within: o.DrainWithin = 30.0,
+        max_items: o.MaxItems = 10_000,
+        nats_user: o.NatsUser = "",
+        nats_creds: o.NatsCreds = None,
+        nats_ca: o.NatsCa = None,
+        nats_cert: o.NatsCert = None,
+        nats_key: o.NatsKey = None,
+        log_format: o.LogFormat = "text",
+    ) -> None:
+        """Compute for a cluster with the models that are here, until Ctrl-C, which finishes what was begun."""
+        from shoal.cli import _cluster
+        from shoal.node import devices
+        from shoal.node.settings import Settings
+
+        process = _cluster.NodeProcess(
+            membership=_cluster.Membership(
+                url=nats, pool=pool, log_format=log_format,
+                login=o.login(nats_user, nats_creds, nats_ca, nats_cert, nats_key),
+            ),
+            home=home, max_items=max_items, name=name, drain_s=drain_within,
+            settings=Settings(
+                memory_bytes=o.parse_size(memory) if memory else int(devices.memory_bytes() * 0.7),
+                pinned=frozenset(pin or ()),
+            ),
+        )  # fmt: skip
+        _cluster.run_node(process)
