@@ -4,16 +4,15 @@ import random
 
 import pytest
 
-from shoal.node.batching import APART_S, HELD_BYTES, Decision, Load, next_window, pull_size
+from shoal.node.batching import APART_S, Decision, Load, next_window, share
 from shoal.node.cost import Cost, Learner
 from shoal.protocol.facts import Profile
 from shoal.runtimes import microbatch
 
 
-def load(items=0, tokens=None, backlog=0.0, linger=0.0, jobs=None, size=0, sent=0.0) -> Load:
+def load(items=0, tokens=None, backlog=0.0, linger=0.0, sent=0.0) -> Load:
     return Load(
         streams=2, batch_items=32, batch_tokens=384, backlog=backlog, waiting_items=items,
-        waiting_jobs=items if jobs is None else jobs, waiting_bytes=size,
         waiting_tokens=items * 12 if tokens is None else tokens, linger_until=linger, sent_at=sent,
     )  # fmt: skip
 
@@ -48,22 +47,9 @@ def test_a_thin_window_lingers_after_a_burst_and_a_full_one_does_not():
     assert next_window(load(items=32, linger=10.0), 9.9995).batches > 0
 
 
-def test_the_queue_is_asked_for_as_many_jobs_as_a_window_for_every_stream_has_items():
-    assert pull_size(load(items=10), good_batch_tokens=100) == (54, 2 * 384)
-    assert pull_size(load(items=64), good_batch_tokens=100) == (0, 0.0)
-
-
-def test_a_request_of_ten_thousand_texts_in_hand_does_not_keep_others_from_being_pulled():
-    assert pull_size(load(items=10_000, jobs=1), good_batch_tokens=100)[0] == 63
-
-
-def test_nothing_more_is_pulled_while_very_much_text_waits_here():
-    assert pull_size(load(items=1, jobs=1, size=HELD_BYTES), good_batch_tokens=100) == (0, 0.0)
-
-
-def test_a_costly_start_asks_for_larger_windows_within_bounds():
-    assert pull_size(load(), good_batch_tokens=1000)[1] == 2000
-    assert pull_size(load(), good_batch_tokens=1e9)[1] == 2 * 8 * 384
+def test_devices_that_are_equally_free_share_what_waits():
+    assert share(100, 1200.0, 4) == (25, 300)
+    assert share(1, 12.0, 4) == (1, 3)
 
 
 def pieces(lengths, pieces=2, square_price=0.0015):

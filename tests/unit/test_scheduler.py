@@ -5,9 +5,9 @@ import time
 import msgspec
 import pytest
 
+from shoal.node.line import Known
 from shoal.node.loading import FAILED_FOR_S, LOAD_WITHIN_S, SHORTAGE_S
 from shoal.node.memory import MAX_WAIT_S
-from shoal.node.replica import Known
 from shoal.node.scheduler import STUCK_S, Scheduler
 from shoal.node.settings import Settings
 from shoal.protocol.errors import InvalidInput, ModelLoadFailed, ResourceExhausted
@@ -37,8 +37,8 @@ class World:
     def load(self, name="a"):
         """Everything until `name` is ready, with nothing waiting for it."""
         self.arrive(self.ticket(f"first of {name}", name), line=name)
-        worker = self.scheduler.replicas[name].worker
-        self.scheduler.loaded(worker, PROFILE, 0.5, self.scheduler.replicas[name].known.footprint_bytes, self.now)
+        worker = self.replica(name).worker
+        self.scheduler.loaded(worker, PROFILE, 0.5, self.line(name).known.footprint_bytes, self.now)
         self.answer_all(worker)
         return worker
 
@@ -50,7 +50,10 @@ class World:
         self.scheduler.answered(worker, answer(flying, seen=len(windows)), self.now)
 
     def replica(self, name="a"):
-        return self.scheduler.replicas[name]
+        return self.line(name).replicas[-1]
+
+    def line(self, name="a"):
+        return self.scheduler.lines[name]
 
     def windows(self, worker):
         return [len(keys) for keys, _ in self.do.sent.get(worker, [])]
@@ -132,7 +135,7 @@ def test_after_a_burst_of_answers_a_thin_window_waits_a_moment_for_the_same_clie
 def test_a_request_of_many_texts_shares_its_windows_with_a_single_that_came_later():
     profile = Profile(runtime="virtual", streams=1, batch_items=64, batch_tokens=100_000)
     world = World()
-    world.replica().profile = profile
+    world.line().asked = profile
     world.arrive(world.ticket("many", texts=1000), world.ticket("one"))
     world.scheduler.loaded(1, profile, 0.5, 4000, world.now)
     _, items = world.do.sent[1][0]
@@ -143,7 +146,7 @@ def test_a_request_of_many_texts_shares_its_windows_with_a_single_that_came_late
 def test_an_interactive_request_goes_before_a_batch_request_that_came_first():
     profile = Profile(runtime="virtual", streams=1, batch_items=4, batch_tokens=400)
     world = World()
-    world.replica().profile = profile
+    world.line().asked = profile
     world.arrive(world.ticket("slow", texts=100, priority="batch"), world.ticket("quick"))
     world.scheduler.loaded(1, profile, 0.5, 4000, world.now)
     _, items = world.do.sent[1][0]
@@ -159,7 +162,7 @@ def test_a_model_whose_files_change_while_requests_wait_for_it_answers_them_with
     world.scheduler.know(changed, PROFILE, Known(footprint_bytes=1000), world.now)
     world.scheduler.check(world.now)
     assert world.do.launched == ["b", "a"]
-    assert world.replica().model.digest == "changed"
+    assert world.line().model.digest == "changed"
 
 
 def test_a_replaced_model_lets_its_process_go_under_constant_traffic_and_nothing_is_lost():
@@ -172,7 +175,7 @@ def test_a_replaced_model_lets_its_process_go_under_constant_traffic_and_nothing
     world.answer_all(worker)
     assert world.do.retired == [worker]
     world.scheduler.stopped(worker, world.now)
-    assert world.replica().model.digest == "changed"
+    assert world.line().model.digest == "changed"
     world.scheduler.loaded(world.replica().worker, PROFILE, 0.5, 4000, world.now)
     world.scheduler.tick(world.now + 1)
     world.answer_all(world.replica().worker)
@@ -189,7 +192,7 @@ def test_what_waits_for_a_removed_model_is_refused_and_its_process_goes():
     assert world.do.retired == [worker]
     world.scheduler.stopped(worker, world.now)
     world.scheduler.forget("a", world.now)
-    assert world.scheduler.replicas == {}
+    assert world.scheduler.lines == {}
 
 
 def test_a_load_that_takes_for_ever_is_ended_and_tried_again():
@@ -247,7 +250,7 @@ def test_a_cancelled_job_is_not_sent_and_what_is_in_flight_is_called_back():
     flying = list(world.replica().flying)
     world.scheduler.cancelled("big", world.now)
     assert world.do.cancelled == flying
-    assert world.replica().waiting.items == 0
+    assert world.line().waiting.items == 0
     world.arrive(world.ticket("next"))
     assert "of next" in world.do.sent[worker][-1][1][0].text
 

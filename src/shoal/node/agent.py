@@ -88,11 +88,11 @@ class Agent:
 
     def states(self) -> dict[str, ModelStatus]:
         """What each model that was ever asked for is doing here."""
-        return {name: replica.describe(time.time()) for name, replica in self.scheduler.replicas.items()}
+        return {name: line.describe(time.time()) for name, line in self.scheduler.lines.items()}
 
     def models_here(self) -> dict[str, Model]:
         """The models that this node can be asked for, without their variants; each by its name."""
-        return {name: r.model for name, r in self.scheduler.replicas.items() if not r.model.variant}
+        return {name: line.model for name, line in self.scheduler.lines.items() if not line.model.variant}
 
     @property
     def memory_budget_bytes(self) -> int:
@@ -101,10 +101,13 @@ class Agent:
     def lacking(self) -> str:
         """What keeps this node from being ready, as a sentence; "" where everything pinned is in memory."""
         absent = [
-            r for r in self.scheduler.replicas.values() if r.pinned and r.status not in ("ready", "yielding")
+            line
+            for line in self.scheduler.lines.values()
+            if line.pinned and line.status not in ("ready", "yielding")
         ]
         return "; ".join(
-            f"{r.model.name} is {r.status}{f': {r.failure.message}' if r.failure else ''}" for r in absent
+            f"{line.model.name} is {line.status}{f': {line.failure.message}' if line.failure else ''}"
+            for line in absent
         )
 
     async def drain(self) -> None:
@@ -141,7 +144,7 @@ class Agent:
     # What the queue says (queue.Listener).
 
     def work(self, line: str) -> None:
-        if line not in self.scheduler.replicas:
+        if line not in self.scheduler.lines:
             try:
                 self._roster.take_up(line)
             except ShoalError:
@@ -159,14 +162,14 @@ class Agent:
         log.info(
             "model loaded",
             extra=logs.fields(
-                model=replica.model.name, runtime=profile.runtime, dtype=profile.dtype,
+                model=replica.line.model.name, device=replica.device, runtime=profile.runtime, dtype=profile.dtype,
                 seconds=round(seconds, 2), megabytes=footprint // 1_000_000,
             ),
         )  # fmt: skip
         self.scheduler.loaded(worker, profile, seconds, footprint, time.time())
 
     def on_load_failed(self, worker: int, error: ShoalError) -> None:
-        model = self.scheduler.workers[worker].model.name
+        model = self.scheduler.workers[worker].line.model.name
         log.error("model not loaded", extra=logs.fields(model=model, code=error.code, reason=error.message))
         # What the host reports lies in the model; what the system lacks may be there in a moment.
         self.scheduler.load_failed(worker, error, not error.retryable, time.time())
@@ -175,9 +178,9 @@ class Agent:
         if answer.measured is not None:
             ran = answer.measured
             replica = self.scheduler.workers[worker]
-            metrics.batch(replica.model.name, ran.items, ran.tokens, ran.seconds)
+            metrics.batch(replica.line.model.name, ran.items, ran.tokens, ran.seconds)
             useful = sum(output.tokens for output in answer.outputs)
-            self.tally.ran(replica.model.name, replica.profile, ran, useful, time.time())
+            self.tally.ran(replica.line.model.name, replica.profile, ran, useful, time.time())
         try:
             self.scheduler.answered(worker, answer, time.time())
         except Exception:
@@ -198,10 +201,10 @@ class Agent:
         if not self.draining:
             self._spawn(self._pull(line, max_jobs, max_bytes))
 
-    def launch(self, model: str) -> int:
+    def launch(self, model: str, profile: Profile) -> int:
         number = next(self._numbers)
-        replica = self.scheduler.replicas[model]
-        load = frames.Load(model, str(replica.model.folder), replica.model.facts, replica.profile)
+        held = self.scheduler.lines[model].model
+        load = frames.Load(model, str(held.folder), held.facts, profile)
         self._workers[number] = Worker(number, load, self, self._turns)
         self._running.add(task := self._loop.create_task(self._workers[number].run()))
         task.add_done_callback(self._running.discard)
@@ -259,7 +262,7 @@ class Agent:
 
     async def _pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
         deliveries = await self._queue.pull(line, max_jobs=max_jobs, max_bytes=max_bytes, wait_s=PARKED_PULL_S)
-        tickets = [await opened(d, self.scheduler.replicas, self._max_items) for d in deliveries]
+        tickets = [await opened(d, self.scheduler.lines, self._max_items) for d in deliveries]
         self.scheduler.pulled(line, [ticket for ticket in tickets if ticket is not None], time.time())
 
     def _wake(self) -> None:
@@ -283,7 +286,7 @@ class Agent:
 
     def _share_processor(self) -> None:
         if self._turns is not None:
-            at_work = sum(bool(replica.flying) for replica in self.scheduler.replicas.values())
+            at_work = sum(bool(replica.flying) for replica in self.scheduler.workers.values())
             self._alone_for = self._alone_for + SHARE_EVERY_S if at_work <= 1 else 0.0
             self._turns.want_spare(self._alone_for > ALONE_AFTER_S)
 

@@ -1,12 +1,12 @@
 """How much goes to a runtime, and when. Pure: numbers in, a decision out."""
 
+import math
+
 import msgspec
 
 LINGER_S = 0.001
 APART_S = 0.002
 """Least time between windows that no stream is waiting for."""
-HELD_BYTES = 256 * 1024 * 1024
-"""Text that may wait in a node's hands for one model; beyond it the jobs stay in the queue."""
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -21,9 +21,7 @@ class Load(msgspec.Struct, frozen=True):
     batch_items: int
     batch_tokens: int
     backlog: float
-    waiting_jobs: int
     waiting_items: int
-    waiting_bytes: int
     waiting_tokens: float
     linger_until: float = 0.0
     sent_at: float = 0.0
@@ -56,14 +54,6 @@ def next_window(load: Load, now: float) -> Decision:
     return Decision(wait_until=until) if now < until else Decision(batches=room)
 
 
-def pull_size(load: Load, good_batch_tokens: float) -> tuple[int, float]:
-    """Jobs and tokens worth asking the queue for, (0, 0) for none.
-
-    As many jobs as one window for every stream has items, whatever they hold: a request of ten thousand texts
-    must not keep a single text from being seen, since only jobs in hand can share a window. A window is a good
-    batch by the learned cost, within the runtime's own caps. Nothing more while `HELD_BYTES` wait here.
-    """
-    jobs = load.streams * load.batch_items - load.waiting_jobs
-    if jobs <= 0 or load.waiting_bytes >= HELD_BYTES:
-        return 0, 0.0
-    return jobs, load.streams * max(load.batch_tokens, min(good_batch_tokens, 8 * load.batch_tokens))
+def share(items: int, tokens: float, takers: int) -> tuple[int, float]:
+    """What one of `takers` idle devices leaves the others: all are to be busy, and end together."""
+    return math.ceil(items / takers), math.ceil(tokens / takers)

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +13,7 @@ import msgspec
 from shoal.catalog import Model, Variant
 from shoal.catalog.profiles import Profiles, device_kind
 from shoal.catalog.variants import variants_of
-from shoal.protocol.errors import ModelLoadFailed
+from shoal.protocol.errors import InvalidInput, ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
 from shoal.runtimes.cpu import cpu_flags, has_bf16
 
@@ -110,6 +111,33 @@ def _on_pytorch(facts: Facts, tolerance: float, device: str, streams: int) -> Pr
         runtime="pytorch", device=device, dtype=dtype, streams=1, threads=cores(), batch_items=256,
         batch_tokens=batch_tokens, tolerance=min(tolerance, 0.999) if dtype == "bf16" else tolerance,
     )  # fmt: skip
+
+
+def named(given: str) -> tuple[str, ...]:
+    """The devices of a node by their kind and number: "cpu", "cpu:2" (so many replicas of a model share the
+    processor), "cuda" (all there are), "cuda:2", "virtual:4". Raises InvalidInput.
+    """
+    kind, _, number = given.partition(":")
+    if kind not in ("cpu", "cuda", "mps", "virtual") or (number and not (number.isdigit() and int(number))):
+        raise InvalidInput(f"devices are cpu, cuda or virtual, with a number as in virtual:4, not {given!r}")
+    count = int(number) if number else (_cuda_devices() if kind == "cuda" else 1)
+    return (kind,) if count == 1 else tuple(f"{kind}:{index}" for index in range(count))
+
+
+def on_device(profile: Profile, device: str, among: Sequence[str]) -> Profile:
+    """`profile` as it is for one of a node's devices: its name where the runtime must know it, and of a processor
+    that several share, the share."""
+    kind = device.partition(":")[0]
+    if (kind == "cuda" and profile.device == kind) or (kind == "virtual" and profile.runtime == kind):
+        return msgspec.structs.replace(profile, device=device)
+    if kind == "cpu" and profile.device == kind and profile.runtime != "virtual" and len(among) > 1:
+        return msgspec.structs.replace(profile, streams=max(1, profile.streams // len(among)))
+    return profile
+
+
+def _cuda_devices() -> int:
+    """As the driver's files tell; AMD's are not numbered so, and count as one."""
+    return max(1, sum(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia[0-9]*")))
 
 
 def has_pytorch() -> bool:

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from shoal.node.tickets import Ticket
 from shoal.protocol.errors import ShoalError
+from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item
 
 
@@ -13,8 +14,10 @@ class Effects(Protocol):
     def pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
         """Ask the queue for work; `pulled` follows, once."""
 
-    def launch(self, model: str) -> int:
-        """Start a process that loads `model`; its number. `loaded`, `load_failed` or `died` follows."""
+    def launch(self, model: str, profile: Profile) -> int:
+        """Start a process that loads `model` with these settings; its number. `loaded`, `load_failed` or `died`
+        follows.
+        """
         ...
 
     def retire(self, worker: int) -> None:

@@ -8,6 +8,7 @@ import math
 
 from shoal.node import batching
 from shoal.node.effects import Effects
+from shoal.node.line import Line
 from shoal.node.replica import Flight, Replica
 from shoal.node.tickets import Ticket
 from shoal.protocol.errors import DeadlineExceeded, RuntimeCrashed
@@ -21,19 +22,21 @@ class Feeding:
         self._tickets = tickets
         self._keys = itertools.count(1)
 
-    def feed(self, replica: Replica, now: float) -> None:
-        """Send the next window, if there is to be one now."""
-        if replica.suspects:
-            if not replica.flying:
-                self._send_suspect(replica, now)
-            return
-        if any(flight.suspected for flight in replica.flying.values()):
-            return
-        decision = batching.next_window(replica.load(), now)
-        if decision.wait_until is not None:
-            self._do.wake_at(decision.wait_until)
-        elif decision.batches:
-            self._send(replica, decision.batches, now)
+    def feed(self, line: Line, now: float) -> None:
+        """Send the next windows, if there are to be any now; whoever is free first is served first.
+
+        Idle ones leave one another their share of what waits, and so do, after them, those that are busy.
+        """
+        for replica in sorted(line.ready, key=_fullness):
+            if line.suspects and not replica.flying:
+                self._send_suspect(line, replica, now)
+            if line.suspects or replica.has_suspect:
+                continue
+            decision = batching.next_window(line.load(replica), now)
+            if decision.wait_until is not None:
+                self._do.wake_at(decision.wait_until)
+            elif decision.batches:
+                self._send(replica, decision.batches, _takers(replica), now)
 
     def answered(self, replica: Replica, answer: Answer, now: float) -> None:
         """Outputs came back. Keys not in flight (cancelled, or of a runtime that died) are ignored."""
@@ -49,13 +52,13 @@ class Feeding:
         if answer.measured is not None:
             measured = answer.measured
             if measured.items > 1 or not replica.profile.lone:  # alone, it has more than its share of the device
-                replica.learner.learn(measured.tokens, measured.square, measured.seconds)
-        replica.last_used = replica.last_heard = now
+                replica.line.learner.learn(measured.tokens, measured.square, measured.seconds)
+        replica.last_used = replica.last_heard = replica.line.last_used = now
         if finished > 1:
-            replica.linger_until = now + batching.LINGER_S
+            replica.line.linger_until = now + batching.LINGER_S
 
-    def orphaned(self, replica: Replica, flying: list[Flight]) -> None:
-        """The runtime died with these in flight.
+    def orphaned(self, line: Line, flying: list[Flight]) -> None:
+        """A runtime died with these in flight.
 
         1. An item that was the only one there at two deaths is to blame: it fails, typed. One death proves
            nothing, the process may have been killed from outside.
@@ -70,35 +73,28 @@ class Feeding:
                     self._do.finish(flight.ticket)
             else:  # 2
                 suspect = Flight(flight.ticket, flight.index, suspected=True, strikes=strikes)
-                replica.suspects.appendleft(suspect)
+                line.suspects.appendleft(suspect)
 
-    def forget(self, replica: Replica, ticket: Ticket) -> None:
+    def forget(self, line: Line, ticket: Ticket) -> None:
         """Nobody waits for it: what is not yet sent never is, what is in flight is called back."""
-        replica.waiting.remove(ticket)
-        keys = [key for key, flight in replica.flying.items() if flight.ticket is ticket]
-        for key in keys:
-            del replica.flying[key]
-        if keys:
+        for replica, keys in line.forget(ticket):
             self._do.cancel(replica.worker, keys)
 
-    def _send_suspect(self, replica: Replica, now: float) -> None:
-        while replica.suspects and not replica.flying:
-            suspect = replica.suspects.popleft()
+    def _send_suspect(self, line: Line, replica: Replica, now: float) -> None:
+        while line.suspects and not replica.flying:
+            suspect = line.suspects.popleft()
             if self._tickets.get(suspect.ticket.id) is suspect.ticket:
                 self._transmit(replica, [suspect], now)
-        if not replica.flying:
-            self.feed(replica, now)
 
-    def _send(self, replica: Replica, batches: float, now: float) -> None:
-        profile = replica.profile
-        window, late = replica.waiting.fill(
-            math.ceil(batches * profile.batch_items),
-            batches * profile.batch_tokens,
-            replica.known.tokens_per_byte,
-            now,
-        )
+    def _send(self, replica: Replica, batches: float, takers: int, now: float) -> None:
+        line, profile = replica.line, replica.profile
+        items, tokens = math.ceil(batches * profile.batch_items), batches * profile.batch_tokens
+        if takers > 1:
+            most = batching.share(line.waiting.items, line.tokens_waiting, takers)
+            items, tokens = min(items, most[0]), min(tokens, most[1])
+        window, late = line.waiting.fill(items, tokens, line.known.tokens_per_byte, now)
         for ticket in late:
-            self._give_up(replica, ticket)
+            self._give_up(line, ticket)
         if window:
             flights = [Flight(ticket, index) for ticket, index in window]
             self._transmit(replica, flights, now)
@@ -111,7 +107,7 @@ class Feeding:
             replica.sent_after.clear()
             replica.last_heard = now
         # Each idle stream takes a share, however thin.
-        batches = max(replica.batches_in(items), min(len(items), replica.profile.streams - replica.backlog))
+        batches = max(replica.line.batches_in(items), min(len(items), replica.profile.streams - replica.backlog))
         replica.flying.update(zip(keys, window, strict=True))
         replica.windows += 1
         replica.sent_after.append((replica.windows, batches))
@@ -123,7 +119,8 @@ class Feeding:
         ticket = flight.ticket
         if output.tokens and not output.truncated:
             ratio = output.tokens / max(8, ticket.items[flight.index].size_bytes)
-            replica.known.tokens_per_byte += 0.02 * (min(ratio, 1.0) - replica.known.tokens_per_byte)
+            known = replica.line.known
+            known.tokens_per_byte += 0.02 * (min(ratio, 1.0) - known.tokens_per_byte)
         if answer.measured is not None:
             ticket.compute_s = max(ticket.compute_s, answer.measured.seconds)
             ticket.tokenize_s = max(ticket.tokenize_s, answer.measured.tokenize_seconds)
@@ -133,9 +130,19 @@ class Feeding:
         self._do.finish(ticket)
         return True
 
-    def _give_up(self, replica: Replica, ticket: Ticket) -> None:
+    def _give_up(self, line: Line, ticket: Ticket) -> None:
         """Its deadline passed before all of it was sent."""
         self._tickets.pop(ticket.id, None)
-        for key in [key for key, flight in replica.flying.items() if flight.ticket is ticket]:
-            del replica.flying[key]
+        line.forget(ticket)
         self._do.refuse(ticket, DeadlineExceeded("the deadline passed before the work was done"))
+
+
+def _fullness(replica: Replica) -> float:
+    """Micro-batches' worth a stream."""
+    return replica.at_work / replica.profile.streams
+
+
+def _takers(replica: Replica) -> int:
+    """How many replicas are about as free as this one, itself included."""
+    most = 1.0 if _fullness(replica) < 1 else 2.0
+    return sum(_fullness(other) < most and not other.has_suspect for other in replica.line.ready)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 
 from shoal.dialects import all_dialects
-from shoal.node.replica import Replica
+from shoal.node.line import Line
 from shoal.node.tickets import Ticket, open_ticket, refusal
 from shoal.observe import log as logs
 from shoal.protocol.envelope import can_read
@@ -20,15 +20,15 @@ DECODE_ON_LOOP_BYTES = 64 * 1024
 """A larger body is decoded on a thread, so that it does not hold up everyone else's."""
 
 
-async def opened(delivery: Delivery, replicas: Mapping[str, Replica], max_items: int) -> Ticket | None:
+async def opened(delivery: Delivery, lines: Mapping[str, Line], max_items: int) -> Ticket | None:
     """The job as a ticket; or None, when it was refused here."""
     envelope = delivery.job.envelope
     try:
         if not can_read(envelope.version):
             raise InternalError(f"envelope version {envelope.version} is too far from ours")
-        if envelope.line not in replicas:
+        if envelope.line not in lines:
             raise ModelNotFound(f"{envelope.line} was removed")
-        model = replicas[envelope.line].model
+        model = lines[envelope.line].model
         if len(delivery.job.body) > DECODE_ON_LOOP_BYTES:
             return await asyncio.to_thread(open_ticket, delivery, model, max_items)
         return open_ticket(delivery, model, max_items)

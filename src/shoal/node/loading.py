@@ -1,16 +1,20 @@
 """Which models come into memory and which go: loads, failures of loads, room made by `residency`'s word.
 
-Part of the scheduler: it changes the state of replicas, and refuses the tickets of a model that cannot be had.
+Part of the scheduler: it changes lines and their replicas, and refuses the tickets of a model that cannot be had.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
+from shoal.node.devices import on_device
 from shoal.node.effects import Effects
+from shoal.node.line import Line
 from shoal.node.memory import Memory
 from shoal.node.replica import Replica
 from shoal.node.settings import Settings
 from shoal.node.tickets import Ticket
 from shoal.protocol.errors import ModelLoadFailed, ResourceExhausted, ShoalError
+from shoal.protocol.facts import Profile
 
 MAX_LOAD_ATTEMPTS = 5
 FAILED_FOR_S = 30.0
@@ -26,82 +30,112 @@ class Loading:
         self,
         settings: Settings,
         effects: Effects,
-        replicas: dict[str, Replica],
+        lines: dict[str, Line],
         workers: dict[int, Replica],
         tickets: dict[str, Ticket],
     ) -> None:
         self._do = effects
-        self._replicas, self._workers, self._tickets = replicas, workers, tickets
-        self._memory = Memory(settings.memory_bytes, replicas)
+        self._devices = settings.devices
+        self._lines, self._workers, self._tickets = lines, workers, tickets
+        self._memory = Memory(settings.memory_bytes, lines)
         self.closing = False
         """Set when the node ends: no model is loaded any more, a pinned one neither."""
 
-    def load(self, replica: Replica, now: float) -> None:
-        """1. Not while a failure is remembered, nor while memory is on its way back.
-        2. What can never fit is refused.
+    def load(self, line: Line, now: float) -> None:
+        """One more replica, on a device that has none.
+
+        1. Not while a failure is remembered, nor while memory is on its way back.
+        2. What can never fit is refused, unless the line has a replica to serve it.
         3. Others yield: they get no more windows, and go when the last is answered. Or there is room: load.
         """
-        leaving = any(other.status in ("yielding", "stopping") for other in self._replicas.values())
-        if self.closing or leaving or (replica.failure is not None and now < replica.failed_until):
+        device = self._free_device(line)
+        if self.closing or device is None or self._is_leaving() or line.has_failed(now):
             return  # 1
-        plan = self._memory.room_for(replica, now)
+        plan = self._memory.room_for(line, now)
         if plan.verdict == "refuse":  # 2
-            replica.failure, replica.failed_until = self._memory.too_big(replica), now + SHORTAGE_S
-            self.refuse_all(replica, replica.failure)
+            if not line.replicas:
+                line.failure, line.failed_until = self._memory.too_big(line), now + SHORTAGE_S
+                self.refuse_all(line, line.failure)
         elif plan.evict:  # 3
             self._make_way(plan.evict)
         elif plan.verdict == "load":
-            replica.status, replica.launched_at = "loading", now
-            replica.worker = self._do.launch(replica.model.name)
-            self._workers[replica.worker] = replica
+            profile = on_device(line.asked, device, self._devices)
+            worker = self._do.launch(line.model.name, profile)
+            self._workers[worker] = replica = Replica(line, worker, device, profile, now)
+            line.replicas.append(replica)
         elif plan.until is not None:
             self._do.wake_at(plan.until)
 
+    def loaded(self, replica: Replica, profile: Profile, seconds: float, footprint: int, now: float) -> None:
+        line = replica.line
+        replica.status, replica.profile = "ready", profile
+        replica.loaded_at = replica.last_used = line.last_used = now
+        line.profile, line.failure = profile, None
+        line.known.load_s, line.known.footprint_bytes = seconds, footprint
+
     def failed(self, replica: Replica, error: ShoalError, permanent: bool, now: float) -> None:
-        """Permanent, or tried often enough: everyone who waits is told."""
-        self.reset(replica)
-        replica.load_attempts += 1
+        """Permanent, or tried often enough: everyone who waits is told, unless others serve them."""
+        self.gone(replica)
+        line = replica.line
+        line.load_attempts += 1
         if isinstance(error, ResourceExhausted):
-            replica.failure, replica.failed_until = error, now + SHORTAGE_S
-            self.refuse_all(replica, error)
-        elif permanent or replica.load_attempts >= MAX_LOAD_ATTEMPTS:
+            line.failure, line.failed_until = error, now + SHORTAGE_S
+        elif permanent or line.load_attempts >= MAX_LOAD_ATTEMPTS:
             detail = {"error_class": type(error).__name__} | error.detail
-            detail |= {"attempts": replica.load_attempts, "permanent": permanent}
-            replica.failure = ModelLoadFailed(error.message, **detail)
-            replica.failed_until = now + FAILED_FOR_S
-            replica.load_attempts = 0
-            self.refuse_all(replica, replica.failure)
+            detail |= {"attempts": line.load_attempts, "permanent": permanent}
+            line.failure = ModelLoadFailed(error.message, **detail)
+            line.failed_until = now + FAILED_FOR_S
+            line.load_attempts = 0
+        if line.has_failed(now) and line.failure and not line.replicas:
+            self.refuse_all(line, line.failure)
 
     def keep_budget(self, now: float) -> None:
         """Footprints may have grown past it."""
         self._make_way(self._memory.overflow(now))
+
+    def let_go(self, line: Line) -> None:
+        """Its processes get no more work, and each goes when its last item is answered."""
+        for replica in line.ready:
+            self._yield(replica)
 
     def evict(self, replica: Replica) -> None:
         assert not replica.flying, "nothing with work in flight is evicted"
         replica.status = "stopping"
         self._do.retire(replica.worker)
 
-    def refuse_all(self, replica: Replica, error: ShoalError) -> None:
-        waiting = {ticket.id: ticket for ticket in replica.waiting.clear()}
-        suspected = [suspect.ticket for suspect in replica.suspects]
+    def gone(self, replica: Replica) -> None:
+        """Its process is gone."""
+        self._workers.pop(replica.worker, None)
+        line = replica.line
+        line.replicas.remove(replica)
+        if not line.replicas and line.successor is not None:
+            line.become(*line.successor)
+
+    def refuse_all(self, line: Line, error: ShoalError) -> None:
+        waiting = {ticket.id: ticket for ticket in line.waiting.clear()}
+        suspected = [suspect.ticket for suspect in line.suspects]
         waiting |= {t.id: t for t in suspected if self._tickets.get(t.id) is t}
-        replica.suspects.clear()
+        line.suspects.clear()
         for ticket in waiting.values():
             del self._tickets[ticket.id]
             self._do.refuse(ticket, error)
 
-    def reset(self, replica: Replica) -> None:
-        """Its process is gone."""
-        replica.status, replica.worker = "absent", 0
-        replica.flying = {}
-        replica.backlog, replica.windows = 0.0, 0
-        replica.sent_after.clear()
-        if replica.successor is not None:
-            replica.become(*replica.successor)
+    def _is_leaving(self) -> bool:
+        return any(replica.status in ("yielding", "stopping") for replica in self._workers.values())
+
+    def _free_device(self, line: Line) -> str | None:
+        """Of those without a replica of the line, the one with the fewest of others."""
+        held = Counter(replica.device for replica in self._workers.values())
+        taken = {replica.device for replica in line.replicas}
+        free = [device for device in self._devices if device not in taken]
+        return min(free, key=held.__getitem__, default=None)
 
     def _make_way(self, names: Iterable[str]) -> None:
+        named = {replica.name: replica for replica in self._workers.values()}
         for name in names:
-            replica = self._replicas[name]
-            replica.status = "yielding"
-            if not replica.flying:
-                self.evict(replica)
+            self._yield(named[name])
+
+    def _yield(self, replica: Replica) -> None:
+        replica.status = "yielding"
+        if not replica.flying:
+            self.evict(replica)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.node.replica import Known
+from shoal.node.line import Known
 
 log = logging.getLogger("shoal.node")
 

@@ -42,7 +42,7 @@ class Roster:
         anew = self._profiles.refresh()
         for model in self._models.models().values():
             self._know(model, anew)
-        for name in list(self._scheduler.replicas):
+        for name in list(self._scheduler.lines):
             try:
                 self.take_up(name, anew=anew)
             except ShoalError:
@@ -50,13 +50,13 @@ class Roster:
 
     def remember(self) -> None:
         """Keep what was learned since the last time on disk."""
-        for replica in self._scheduler.replicas.values():
-            if replica.learner.cost.seen > replica.known.cost.seen:
-                replica.known.cost = replica.learner.cost
-                self._measured.save(replica.model.digest, _way(replica.model, replica.profile), replica.known)
+        for line in self._scheduler.lines.values():
+            if line.learner.cost.seen > line.known.cost.seen:
+                line.known.cost = line.learner.cost
+                self._measured.save(line.model.digest, _way(line.model, line.profile), line.known)
 
     def _know(self, model: Model, anew: bool) -> None:
-        known = self._scheduler.replicas.get(model.name)
+        known = self._scheduler.lines.get(model.name)
         if known is not None and known.model.digest == model.digest and not anew:
             return
         try:

@@ -14,7 +14,7 @@ from shoal.dialects import all_dialects
 from shoal.node.tickets import Ticket
 from shoal.protocol.envelope import Chunk, Envelope, Job, Priority
 from shoal.protocol.errors import ShoalError
-from shoal.protocol.facts import Facts
+from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.frames import Answer, Measured
 from shoal.protocol.items import Item, Output
 from shoal.protocol.tensors import Tensor
@@ -82,7 +82,7 @@ class Recorded:
     def pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
         self.pulls.append((line, max_jobs))
 
-    def launch(self, model: str) -> int:
+    def launch(self, model: str, profile: Profile) -> int:
         self.launched.append(model)
         return next(self._workers)
 

@@ -1,0 +1,160 @@
+"""One model on one machine, as the scheduler sees it: what waits for it, what is known of it, its replicas.
+
+State only, with the few sums that belong to it. The scheduler alone changes it.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+import msgspec
+
+from shoal.catalog import Model
+from shoal.node import batching, pulling
+from shoal.node.cost import Cost, Learner
+from shoal.node.replica import Flight, Replica
+from shoal.node.tickets import Ticket
+from shoal.node.waiting import Waiting
+from shoal.protocol.errors import ShoalError
+from shoal.protocol.facts import Profile
+from shoal.protocol.items import Item
+from shoal.protocol.status import ModelStatus
+
+Status = Literal["absent", "loading", "ready", "yielding", "stopping"]
+_BEST_FIRST: tuple[Status, ...] = ("ready", "yielding", "loading", "stopping")
+
+
+class Known(msgspec.Struct, kw_only=True):
+    """What earlier runs measured of a model on this machine. Bounds keep a damaged file from being believed."""
+
+    footprint_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 44)] = 0
+    load_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
+    tokens_per_byte: Annotated[float, msgspec.Meta(ge=0.001, le=4)] = 0.25
+    cost: Cost = Cost()
+
+
+class Line:
+    """The jobs of one model in this node's hands, and the processes that hold the model: one a device at most.
+
+    All its replicas run on devices of one kind, so that one cost and one profile hold for them.
+    """
+
+    def __init__(self, model: Model, profile: Profile, known: Known, pinned: bool) -> None:
+        self.model, self.known, self.pinned = model, known, pinned
+        self.asked = profile  # `profile` is what a process made of it, once there is one
+        self.profile = profile
+        self.learner = Learner(known.cost)
+        self.waiting = Waiting()
+        self.suspects: deque[Flight] = deque()
+        self.replicas: list[Replica] = []
+        self.successor: tuple[Model, Profile, Known] | None = None
+        self.pulling = False
+        self.linger_until = 0.0
+        self.last_used = 0.0
+        self.load_attempts = 0
+        self.failure: ShoalError | None = None
+        self.failed_until = 0.0
+
+    def become(self, model: Model, profile: Profile, known: Known) -> None:
+        """Take up the model's new files or settings. Only while no process has the old ones; what waits stays."""
+        assert not self.replicas, "a process still has the old ones"
+        self.model, self.profile, self.known = model, profile, known
+        self.asked = profile
+        self.learner = Learner(known.cost)
+        self.successor, self.failure = None, None
+
+    @property
+    def status(self) -> Status:
+        """That of its best replica."""
+        states = {replica.status for replica in self.replicas}
+        return next((status for status in _BEST_FIRST if status in states), "absent")
+
+    @property
+    def ready(self) -> list[Replica]:
+        return [replica for replica in self.replicas if replica.status == "ready"]
+
+    @property
+    def flying(self) -> int:
+        """Items at its runtimes."""
+        return sum(len(replica.flying) for replica in self.replicas)
+
+    @property
+    def wants_process(self) -> bool:
+        return bool(self.waiting or self.suspects or self.pinned)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting or self.suspects or any(replica.busy for replica in self.replicas))
+
+    @property
+    def size_bytes(self) -> int:
+        """Of one replica: the footprint measured, or before any load a guess from the size of the files."""
+        return self.known.footprint_bytes or 150_000_000 + 2 * self.model.size_bytes
+
+    def has_failed(self, now: float) -> bool:
+        return self.failure is not None and now < self.failed_until
+
+    def batches_in(self, items: Iterable[Item]) -> float:
+        """About how many micro-batches these make, before they are tokenised."""
+        sizes = [item.size_bytes for item in items]
+        return self.profile.batches(len(sizes), self.tokens_in(len(sizes), sum(sizes)))
+
+    def tokens_in(self, items: int, size_bytes: int) -> float:
+        """About how many tokens that much text makes."""
+        return size_bytes * self.known.tokens_per_byte + 2 * items
+
+    @property
+    def tokens_waiting(self) -> float:
+        return self.tokens_in(self.waiting.items, self.waiting.size_bytes)
+
+    @property
+    def streams(self) -> int:
+        """Of all its replicas, those on their way included; one replica's where there is none."""
+        return sum(replica.profile.streams for replica in self.replicas) or self.profile.streams
+
+    def hand(self) -> pulling.Hand:
+        """What waits here, and how much is worth having."""
+        return pulling.Hand(
+            streams=self.streams,
+            batch_items=self.profile.batch_items,
+            batch_tokens=self.profile.batch_tokens,
+            held_jobs=len(self.waiting.tickets),
+            held_bytes=self.waiting.size_bytes,
+            held_tokens=self.tokens_waiting,
+        )
+
+    def load(self, replica: Replica) -> batching.Load:
+        """What waits here, and how much that replica has."""
+        return batching.Load(
+            streams=replica.profile.streams,
+            batch_items=replica.profile.batch_items,
+            batch_tokens=replica.profile.batch_tokens,
+            backlog=replica.at_work,
+            waiting_items=self.waiting.items,
+            waiting_tokens=self.tokens_waiting,
+            linger_until=self.linger_until,
+            sent_at=replica.sent_at,
+        )
+
+    def forget(self, ticket: Ticket) -> list[tuple[Replica, list[int]]]:
+        """Take a ticket out of everything; which replicas have items of it, under which keys."""
+        self.waiting.remove(ticket)
+        return [(replica, keys) for replica in self.replicas if (keys := replica.forget(ticket))]
+
+    def describe(self, now: float) -> ModelStatus:
+        status, failed = self.status, self.has_failed(now)
+        state: Literal["absent", "loading", "ready", "stopping"] = "ready" if status == "yielding" else status
+        untold = status == "absent" and self.model.facts.files == "onnx"
+        return ModelStatus(
+            state="failed" if failed and status == "absent" else state,
+            pinned=self.pinned,
+            memory_bytes=self.known.footprint_bytes * len(self.replicas),
+            runtime=self.profile.runtime,
+            device=",".join(replica.device for replica in self.replicas) or self.profile.device,
+            dtype="" if untold else self.profile.dtype,
+            tolerance=self.profile.tolerance,
+            waiting_items=self.waiting.items,
+            flying_items=self.flying,
+            loaded_at=min((replica.loaded_at for replica in self.replicas), default=0.0),
+            failure=self.failure.message if failed and self.failure else "",
+        )

@@ -1,0 +1,33 @@
+"""Whether a line deserves another replica, and who may load one. Pure: numbers in, a decision out."""
+
+from shoal.node.cost import Cost
+
+TRIGGER_S = 0.05
+"""A line whose jobs would wait longer than this is worth another replica (PULL.md)."""
+SETTLED_S = 1.0
+"""A burst that is over sooner is not worth more replicas, however fast they load."""
+
+
+def predicted_wait(tokens: float, cost: Cost, batch_tokens: int, streams: int) -> float:
+    """Seconds until `tokens` are computed, in full micro-batches on so many streams."""
+    if not tokens:
+        return 0.0
+    batches = max(1.0, tokens / batch_tokens)
+    return (batches * cost.a + cost.b * tokens) / max(1, streams)
+
+
+def is_worth_a_load(wait_s: float, oldest_s: float, load_s: float) -> bool:
+    """Whether one more replica would still find something to do.
+
+    1. What waits is done in a moment: no.
+    2. It takes longer than the load: yes.
+    3. It has been waiting for as long as a load takes (or a second): this is no burst, yes.
+    """
+    if wait_s < TRIGGER_S:
+        return False  # 1
+    return wait_s >= load_s or oldest_s >= min(load_s, SETTLED_S)  # 2, 3
+
+
+def may_load(loading: int, devices: int) -> bool:
+    """At most a tenth of the devices load for lines that others hold, so that the rest goes on working."""
+    return loading < max(1, devices // 10)
