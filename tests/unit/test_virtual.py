@@ -3,15 +3,18 @@
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
+from shoal.catalog.virtual_device import VirtualDevice
 from shoal.families import Prepared
 from shoal.protocol.errors import EmptyInput, ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
-from shoal.runtimes.virtual import Cost, VirtualRuntime, open_runtime
+from shoal.runtimes.virtual import VirtualRuntime, open_runtime
 
 ENCODER = Facts(tasks=("encode",), family="virtual", files="none", max_tokens=16, dims=8)
 SCORER = Facts(tasks=("score",), family="virtual", files="none", max_tokens=16, activation="sigmoid")
@@ -22,8 +25,8 @@ def slept() -> list[float]:
     return []
 
 
-def runtime(tmp_path, facts=ENCODER, cost=Cost(0, 0), sleep=lambda seconds: None) -> VirtualRuntime:  # noqa: B008
-    return VirtualRuntime(tmp_path, facts, Profile(runtime="virtual"), cost, sleep)
+def runtime(tmp_path, facts=ENCODER, device=VirtualDevice(0, 0), sleep=lambda seconds: None) -> VirtualRuntime:  # noqa: B008
+    return VirtualRuntime(tmp_path, facts, Profile(runtime="virtual"), device, sleep)
 
 
 def run(virtual: VirtualRuntime, *items: Item) -> list[dict[str, np.ndarray]]:
@@ -33,15 +36,69 @@ def run(virtual: VirtualRuntime, *items: Item) -> list[dict[str, np.ndarray]]:
 
 
 def test_a_batch_takes_the_time_that_the_cost_model_says(tmp_path, slept):
-    virtual = runtime(tmp_path, cost=Cost(1.0, 0.1, 0.01), sleep=slept.append)
+    virtual = runtime(tmp_path, device=VirtualDevice(1.0, 0.1, 0.01), sleep=slept.append)
     run(virtual, Item("one two three"), Item("four"))  # with two markers each: 5 and 3 tokens
     assert slept == [pytest.approx(1.0 + 0.1 * 8 + 0.01 * (25 + 9))]
+
+
+def test_a_padded_device_takes_the_longest_texts_time_for_every_text(tmp_path, slept):
+    virtual = runtime(tmp_path, device=VirtualDevice(1.0, 0.1, 0.01, padded=True), sleep=slept.append)
+    prepared = [
+        entry for entry in virtual.prepare([Item("one two three"), Item("four")]) if isinstance(entry, Prepared)
+    ]
+    assert virtual.run(prepared, 0).tokens == 10
+    assert slept == [pytest.approx(1.0 + 0.1 * 10 + 0.01 * 50)]
+
+
+def test_dilation_stretches_every_time(tmp_path, slept):
+    device = VirtualDevice(1.0, 0.1, dilation=20, stall_share=1.0, stall_seconds=0.5)
+    run(runtime(tmp_path, device=device, sleep=slept.append), Item("four"))
+    assert slept == [pytest.approx(20 * (1.0 + 0.1 * 3 + 0.5))]
+
+
+def test_a_share_of_the_batches_stalls_and_always_the_same_ones(tmp_path, slept):
+    virtual = runtime(tmp_path, device=VirtualDevice(0, 0, stall_share=0.1, stall_seconds=3.0), sleep=slept.append)
+    for _ in range(2):
+        for number in range(500):
+            run(virtual, Item(f"text {number}"))
+    assert set(slept) == {0.0, 3.0}
+    assert 20 < slept[:500].count(3.0) < 100
+    assert slept[:500] == slept[500:]
+
+
+def test_a_device_of_one_stream_computes_one_batch_at_a_time_and_has_the_next_ready(tmp_path):
+    at_once, most = [], []
+
+    def sleep(seconds: float) -> None:
+        at_once.append(1)
+        most.append(len(at_once))
+        inside.set()
+        gate.wait(5)
+        at_once.pop()
+
+    inside, gate = threading.Event(), threading.Event()
+    virtual = runtime(tmp_path, device=VirtualDevice(0, 0, streams=1), sleep=sleep)
+    assert virtual.profile.slots == 2
+    with ThreadPoolExecutor(2) as threads:
+        runs = [threads.submit(run, virtual, Item("fish")) for _ in range(2)]
+        assert inside.wait(5)
+        gate.set()
+        assert all(finished.result(5) for finished in runs)
+    assert most == [1, 1]
+
+
+def test_a_devices_own_settings_are_in_force(tmp_path):
+    device = VirtualDevice(0.003, 0.00001, padded=True, streams=1, batch_items=64, batch_tokens=8192)
+    profile = runtime(tmp_path, device=device).profile
+    assert (profile.streams, profile.batch_items, profile.batch_tokens) == (1, 64, 8192)
+    assert (profile.fixed_price, profile.padding_price) == (pytest.approx(300), 1.0)
+    assert runtime(tmp_path).profile == Profile(runtime="virtual")
 
 
 def test_the_cost_is_read_from_the_models_folder(tmp_path):
     (tmp_path / "virtual.json").write_text('{"seconds": 0.5, "seconds_per_token": 0.25}')
     opened = open_runtime(tmp_path, ENCODER, Profile(runtime="virtual"))
-    assert opened._cost == Cost(0.5, 0.25, 0.0)
+    assert opened._device == VirtualDevice(0.5, 0.25)
 
 
 @pytest.mark.parametrize("content", ["{", '{"minutes": 1}', '{"seconds": "1"}'])
@@ -93,7 +150,7 @@ def test_a_text_may_ask_for_nan_in_its_own_row_only(tmp_path):
 
 
 def test_a_text_may_ask_for_a_slow_batch(tmp_path, slept):
-    virtual = runtime(tmp_path, cost=Cost(0, 0), sleep=slept.append)
+    virtual = runtime(tmp_path, device=VirtualDevice(0, 0), sleep=slept.append)
     run(virtual, Item("fish"), Item("shoal:virtual:slow=2.5"))
     assert slept == [2.5]
 

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from shoal.catalog.listed import Listed
+from shoal.catalog.virtual_device import VirtualDevice
 from shoal.protocol.facts import Facts
 
 Report = Callable[[str, int, int], None]
@@ -70,15 +71,12 @@ class Tar(msgspec.Struct, frozen=True, tag="tar", tag_field="kind", forbid_unkno
 
 
 class Virtual(
-    msgspec.Struct, frozen=True, tag="virtual", tag_field="kind", kw_only=True, forbid_unknown_fields=True
+    VirtualDevice, frozen=True, tag="virtual", tag_field="kind", forbid_unknown_fields=True, omit_defaults=True
 ):
     """No weights: the virtual runtime's stand-in, which takes the time that its cost model says.
 
-    The store writes these two numbers into the model's folder as `virtual.json`.
+    The store writes what it pretends to be into the model's folder as `virtual.json`.
     """
-
-    seconds: float = 0.001
-    seconds_per_token: float = 0.000002
 
 
 Source = Package | Hub | Folder | Tar | Virtual

@@ -115,6 +115,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     square_price: float = 0.0015
     """What a place of the padded attention matrix costs, in tokens: of B texts padded to L there are B·L².
     0 where attention too is computed without padding."""
+    padding_price: float = 0.0
+    """What a place that only fills a text up to its batch's longest costs, in tokens, attention apart: 1 where
+    texts are padded to each other. Near 0 where they are computed without padding, or padding costs little."""
     lone: bool = False
     """Whether a text that is alone is computed by all streams' threads together: sooner, for a second copy of the
     matrices in memory."""

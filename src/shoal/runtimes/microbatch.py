@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from shoal.protocol.facts import Profile
+from shoal.runtimes import padded
 
 
 def cut(lengths: Sequence[int], pieces: int, profile: Profile) -> list[list[int]]:
@@ -15,7 +16,11 @@ def cut(lengths: Sequence[int], pieces: int, profile: Profile) -> list[list[int]
     4. Cut, too, where padding attention to the next length would cost more than two passes' fixed price: of
        items spread evenly over their lengths, cutting saves half of that, and costs one.
     5. The piece with the oldest item (index 0) comes first, so that nothing is passed over for ever.
+
+    Where padding has its price, 2 to 4 are left to `padded`.
     """
+    if profile.padding_price:
+        return sorted(padded.cut(lengths, profile), key=lambda members: 0 not in members)  # 5
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     left = sum(lengths)
     wanted = min(len(order), count(len(order), left, pieces, profile))

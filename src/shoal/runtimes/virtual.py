@@ -17,6 +17,7 @@ import math
 import os
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from shoal.catalog.virtual_device import VirtualDevice
 from shoal.families import Prepared, family_named
 from shoal.families.finish import finish
 from shoal.protocol.errors import ModelLoadFailed
@@ -40,36 +42,32 @@ _AT_ONCE = 1 << 14
 _FAULT = re.compile(r"shoal:virtual:(die|raise|oom|nan|slow=(\d+(?:\.\d+)?))")
 
 
-class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`virtual.json` in the model's folder: seconds a batch, a token, and a squared length."""
-
-    seconds: float = 0.001
-    seconds_per_token: float = 0.000002
-    seconds_per_square: float = 0.0
-
-    def of(self, lengths: Sequence[int]) -> float:
-        squares = sum(n * n for n in lengths)
-        return self.seconds + self.seconds_per_token * sum(lengths) + self.seconds_per_square * squares
-
-
 def open_runtime(folder: Path, facts: Facts, profile: Profile) -> "VirtualRuntime":
-    """Raises ModelLoadFailed where virtual.json is malformed; without one the cost is its defaults."""
+    """Raises ModelLoadFailed where virtual.json is malformed; without one the device is the default one."""
     path = folder / "virtual.json"
     try:
-        cost = msgspec.json.decode(path.read_bytes(), type=Cost) if path.exists() else Cost()
+        device = msgspec.json.decode(path.read_bytes(), type=VirtualDevice) if path.exists() else VirtualDevice()
     except (OSError, msgspec.DecodeError) as e:
         raise ModelLoadFailed(f"cannot read {path.name}: {e}") from e
-    return VirtualRuntime(folder, facts, profile, cost)
+    return VirtualRuntime(folder, facts, profile, device)
 
 
 class VirtualRuntime:
+    """As many batches at once as the device has streams; one that is ready ahead waits for its turn."""
+
     def __init__(
-        self, folder: Path, facts: Facts, profile: Profile, cost: Cost, sleep: Callable[[float], None] = time.sleep
+        self,
+        folder: Path,
+        facts: Facts,
+        profile: Profile,
+        device: VirtualDevice,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.profile = profile
+        self.profile = _in_force(device, profile)
         self._facts = facts
-        self._cost = cost
+        self._device = device
         self._sleep = sleep
+        self._free = threading.BoundedSemaphore(self.profile.streams)
         self._reader = family_named("virtual").open_reader(folder, facts)
 
     def prepare(self, items: Sequence[Item]) -> list[Read]:
@@ -77,8 +75,40 @@ class VirtualRuntime:
 
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
         lengths = [prepared.tokens for prepared in batch]
-        self._sleep(self._cost.of(lengths) + sum(_misbehave(prepared.item) for prepared in batch))
-        return Ran(finish(_outputs(batch, self._facts), batch, self._facts), sum(lengths))
+        takes = self._device.takes(lengths) + self._stall(batch)
+        with self._free:
+            takes += sum(_misbehave(prepared.item) for prepared in batch)
+            self._sleep(takes)
+        computed = sum(self._device.laid_out(lengths))
+        return Ran(finish(_outputs(batch, self._facts), batch, self._facts), computed, takes)
+
+    def _stall(self, batch: Sequence[Prepared]) -> float:
+        """Seconds more for some batches, always the same ones; what they hold says so, so that no two devices
+        stall together for having begun together."""
+        device = self._device
+        if not device.stall_share:
+            return 0.0
+        held = repr((device.seed, [_asked(prepared.item) for prepared in batch])).encode()
+        drawn = int.from_bytes(hashlib.blake2b(held, digest_size=8).digest(), "little") / 2**64
+        return device.stall_seconds * device.dilation if drawn < device.stall_share else 0.0
+
+
+def _in_force(device: VirtualDevice, profile: Profile) -> Profile:
+    """The settings that suit the device, where it says more of itself than its cost: one batch in the engine and
+    one ready to follow it."""
+    if not device.streams:
+        return profile
+    per_token = device.seconds_per_token or 1.0
+    return msgspec.structs.replace(
+        profile,
+        streams=device.streams,
+        ahead=1,
+        batch_items=device.batch_items or profile.batch_items,
+        batch_tokens=device.batch_tokens or profile.batch_tokens,
+        fixed_price=device.seconds / per_token,
+        square_price=device.seconds_per_square / per_token if device.padded else 0.0,
+        padding_price=1.0 if device.padded else 0.0,
+    )
 
 
 def _outputs(batch: Sequence[Prepared], facts: Facts) -> dict[str, Array]:
@@ -115,13 +145,16 @@ def _made_up(item: Item, *shape: int) -> Array:
     """Numbers around 0 in fp32 that depend on what was asked alone."""
     if "shoal:virtual:nan" in f"{item.text} {item.pair or ''}":
         return np.full(shape, np.nan, np.float32)
-    asked = repr((item.prompt + item.text, item.pair, item.ids)).encode()
-    where = int.from_bytes(hashlib.blake2b(asked, digest_size=8).digest(), "little")
+    where = int.from_bytes(hashlib.blake2b(repr(_asked(item)).encode(), digest_size=8).digest(), "little")
     size = math.prod(shape)
     if size > _AT_ONCE:
         return np.random.default_rng(where).standard_normal(shape, np.float32)
     start = where % (len(_noise()) - _AT_ONCE)
     return _noise()[start : start + size].reshape(shape)
+
+
+def _asked(item: Item) -> tuple[object, ...]:
+    return item.prompt + item.text, item.pair, item.ids
 
 
 @functools.cache
