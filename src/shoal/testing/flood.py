@@ -99,6 +99,15 @@ class Flood:
         notes.mark(time.perf_counter())
         return notes.finish()
 
+    def ask(self, patience_s: float = 30.0) -> float:
+        """Seconds to one good answer, with nothing else on its way here; endless for any other."""
+        notes = _Notes(time.perf_counter(), 2 * patience_s)
+        self._send(self._idle.pop(), time.perf_counter())
+        while self._asked and time.perf_counter() < notes.since + patience_s:
+            self._receive(patience_s, notes)
+        found = notes.finish()
+        return found.latencies[0] if found.latencies else float("inf")
+
     def finish(self, patience_s: float = 30.0) -> int:
         """Wait for what is still to come; how many answers did not."""
         notes = _Notes(0.0, 0.0)
@@ -205,7 +214,7 @@ class _Notes:
             latencies=sorted(self._latencies),
             good_at=self._good_at,
             late_s=quantile(sorted(self.late), 0.99) if self.late else 0.0,
-            own_cpu_s=self._cpu[-1] - self._cpu[0],
+            own_cpu_s=self._cpu[-1] - self._cpu[0] if self._cpu else 0.0,
         )
 
 
