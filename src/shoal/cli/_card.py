@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from shoal.catalog import Card, Model
+    from shoal.catalog.profiles import Profiles
 
 
 def as_data(card: "Card", model: "Model | None", *, is_default: bool) -> dict[str, Any]:
@@ -34,6 +35,7 @@ def rows_of(card: "Card", model: "Model | None") -> list[tuple[str, str]]:
             ("task", ", ".join(facts.tasks)),
             ("family", f"{facts.family}, from {facts.files}" if facts.files != "none" else "none: a stand-in"),
             ("runtime", runtime_of(model)[0]),
+            ("profile", _settled(model)),
             ("vector", _vector(model) if facts.dims else ""),
             ("words", _words(model)),
             ("tokens", _tokens(model)),
@@ -124,17 +126,38 @@ def _vector(model: "Model") -> str:
 
 def runtime_of(model: "Model") -> tuple[str, bool]:
     """What would serve it on this machine, or why nothing would, and whether anything does."""
-    from shoal.node.devices import default_profile, has_pytorch
+    from shoal.node.devices import has_pytorch, profile_for
     from shoal.protocol.errors import ShoalError
 
     try:
-        profile = default_profile(model.facts, model.card.tolerance)
+        profile = profile_for(model, _profiles())
     except ShoalError as error:
         return f"none here: {error.message}", False
     if profile.runtime == "pytorch" and not has_pytorch():
         return "pytorch, which is not installed here: pip install 'shoal[pytorch]'", False
     published = model.facts.files == "onnx"
     return profile.runtime + (", as published" if published else f", {profile.dtype}"), True
+
+
+def _settled(model: "Model") -> str:
+    """What was measured for kinds of device like this one, where the profile comes from that."""
+    profiles = _profiles()
+    kept = None if model.variant else profiles.of(model)
+    if kept is None:
+        return ""
+    whose = "here" if profiles.own(model) else "before Shoal was shipped"
+    figures = "".join(f"\n{f.what}: {f.value:.6f}" for f in kept.figures)
+    return (
+        f"{kept.dtype} at a tolerance of {kept.tolerance}, measured {whose} by {kept.by} ({kept.engine}){figures}"
+    )
+
+
+def _profiles() -> "Profiles":
+    from shoal.catalog.profiles import Profiles
+    from shoal.catalog.store import Store
+    from shoal.node import devices
+
+    return Profiles(Store().home, devices.kind())
 
 
 _WEIGHTS = {
