@@ -16,6 +16,8 @@ import uvloop
 from shoal import console
 from shoal.catalog.shared import SharedCatalog
 from shoal.catalog.store import Store
+from shoal.cli._observing import observing
+from shoal.cli._ready import say_ready
 from shoal.cli._road import either, make_agent, on_signals, say_if_empty, url_of
 from shoal.gateway.app import Gateway
 from shoal.gateway.pages import Pages
@@ -43,6 +45,7 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     pool: str = "default"
     login: Login = Login()
     log_format: str = "text"
+    otlp: str = ""
 
     @property
     def safe_url(self) -> str:
@@ -93,13 +96,13 @@ class Cluster:
 
 
 def run_gateway(process: GatewayProcess) -> None:
-    logs.configure("json" if process.membership.log_format == "json" else "text")
-    uvloop.run(gateway(process))
+    with observing(process.membership.log_format, process.membership.otlp, "shoal-gateway"):
+        uvloop.run(gateway(process))
 
 
 def run_node(process: NodeProcess) -> None:
-    logs.configure("json" if process.membership.log_format == "json" else "text")
-    uvloop.run(node(process))
+    with observing(process.membership.log_format, process.membership.otlp, "shoal-node"):
+        uvloop.run(node(process))
 
 
 async def gateway(process: GatewayProcess) -> None:

@@ -37,6 +37,10 @@ QueueJobs = Annotated[int, typer.Option(min=1, help="Jobs that may wait for one 
 QueueBytes = Annotated[int, typer.Option(min=1, help="Bytes that may wait for one model.")]
 MaxWait = Annotated[float, typer.Option(min=1e-3, help="Seconds an interactive request may have to wait.")]
 LogFormat = Annotated[Literal["text", "json"], typer.Option()]
+AccessLog = Annotated[bool, typer.Option("--access-log", help="Log a line for each request.")]
+Otlp = Annotated[
+    str, typer.Option(help="Send traces to this collector; env: as $OTEL_EXPORTER_OTLP_ENDPOINT says.")
+]
 
 Nats = Annotated[
     str,

@@ -15,6 +15,7 @@ import uvloop
 from shoal import console
 from shoal.catalog.profiles import Profiles
 from shoal.catalog.store import Store
+from shoal.cli._observing import observing
 from shoal.gateway.app import Gateway
 from shoal.gateway.pages import Pages
 from shoal.gateway.server import listen, make_server
@@ -40,6 +41,7 @@ class Road(msgspec.Struct, frozen=True, kw_only=True):
     home: Path | None
     max_items: int
     log_format: str
+    otlp: str = ""
     gateway: GatewaySettings
     node: Settings
     queue: Limits
@@ -47,8 +49,8 @@ class Road(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(road: Road) -> None:
     """Serve until SIGINT or SIGTERM, then finish what was accepted. A second signal ends it at once."""
-    logs.configure("json" if road.log_format == "json" else "text")
-    uvloop.run(serve(road))
+    with observing(road.log_format, road.otlp, "shoal"):
+        uvloop.run(serve(road))
 
 
 async def serve(road: Road) -> None:

@@ -34,6 +34,8 @@ def command(app: typer.Typer) -> None:
         queue_bytes: o.QueueBytes = 512 * o.MIB,
         max_wait: o.MaxWait = 10.0,
         log_format: o.LogFormat = "text",
+        access_log: o.AccessLog = False,
+        otlp: o.Otlp = "",
         fd: Annotated[int, typer.Option(hidden=True)] = -1,
     ) -> None:
         """Take requests for a cluster's nodes, until Ctrl-C, which finishes what was accepted."""
@@ -43,7 +45,7 @@ def command(app: typer.Typer) -> None:
 
         process = _cluster.GatewayProcess(
             membership=_cluster.Membership(
-                url=nats, pool=pool, log_format=log_format,
+                url=nats, pool=pool, log_format=log_format, otlp=otlp,
                 login=o.login(nats_user, nats_creds, nats_ca, nats_cert, nats_key),
             ),
             host=host, port=port, fd=fd,
@@ -52,6 +54,7 @@ def command(app: typer.Typer) -> None:
                 write_timeout_s=write_timeout, max_head_bytes=max_head_bytes, max_in_flight=max_in_flight,
                 max_in_flight_bytes=max_in_flight_bytes, max_connections=max_connections,
                 timeout_s=timeout, max_timeout_s=max_timeout, keys=o.keys_for(host, key_file),
+                access_log=access_log,
             ),
             limits=Limits(jobs_per_line=queue_jobs, bytes_per_line=queue_bytes, max_wait_s=max_wait),
         )  # fmt: skip

@@ -24,6 +24,7 @@ def command(app: typer.Typer) -> None:
         nats_cert: o.NatsCert = None,
         nats_key: o.NatsKey = None,
         log_format: o.LogFormat = "text",
+        otlp: o.Otlp = "",
     ) -> None:
         """Compute for a cluster with the models that are here, until Ctrl-C, which finishes what was begun."""
         from shoal.cli import _cluster
@@ -32,7 +33,7 @@ def command(app: typer.Typer) -> None:
 
         process = _cluster.NodeProcess(
             membership=_cluster.Membership(
-                url=nats, pool=pool, log_format=log_format,
+                url=nats, pool=pool, log_format=log_format, otlp=otlp,
                 login=o.login(nats_user, nats_creds, nats_ca, nats_cert, nats_key),
             ),
             home=home, max_items=max_items, name=name, drain_s=drain_within,

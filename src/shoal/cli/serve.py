@@ -29,6 +29,8 @@ def command(app: typer.Typer) -> None:
         queue_bytes: o.QueueBytes = 512 * o.MIB,
         max_wait: o.MaxWait = 10.0,
         log_format: o.LogFormat = "text",
+        access_log: o.AccessLog = False,
+        otlp: o.Otlp = "",
     ) -> None:
         """Serve the models that are here, until Ctrl-C, which finishes what was accepted."""
         from shoal.cli import _road
@@ -38,12 +40,13 @@ def command(app: typer.Typer) -> None:
         from shoal.queue import Limits
 
         road = _road.Road(
-            host=host, port=port, home=home, max_items=max_items, log_format=log_format,
+            host=host, port=port, home=home, max_items=max_items, log_format=log_format, otlp=otlp,
             gateway=GatewaySettings(
                 max_body_bytes=max_body_bytes, body_timeout_s=body_timeout, head_timeout_s=head_timeout,
                 write_timeout_s=write_timeout, max_head_bytes=max_head_bytes, max_in_flight=max_in_flight,
                 max_in_flight_bytes=max_in_flight_bytes, max_connections=max_connections,
                 timeout_s=timeout, max_timeout_s=max_timeout, keys=o.keys_for(host, key_file),
+                access_log=access_log,
             ),
             node=Settings(
                 memory_bytes=o.parse_size(memory) if memory else int(devices.memory_bytes() * 0.7),

@@ -12,6 +12,7 @@ import msgspec
 from shoal.client import answers
 from shoal.client.flow import Flow, Received, Request, Terms, exchange, once
 from shoal.client.refusals import accepted
+from shoal.observe import traces
 from shoal.protocol.errors import EmptyInput, InferenceError, InputTooLong, ShoalError
 
 T = TypeVar("T")
@@ -42,13 +43,22 @@ def ask(terms: Terms, request: Request, read: Callable[[bytes], T]) -> Flow[T]:
 def ask_part(
     terms: Terms, verb: str, model: str, fields: dict[str, Any], part: slice, read: Read[T]
 ) -> Flow[list[T | ShoalError]]:
-    """Ask about `part` of a call's inputs; one result or error for each.
+    """Ask about `part` of a call's inputs, as a part of what its caller traces; one result or error for each.
 
     A server that could answer none of them refuses the request with the first one's error; here that is
     still an error of its items, so that the other parts of the call keep their results. (Where the request
     itself was at fault, the refusal says which `param`.)
     """
+    # Found now: the flow may run on another thread, which is part of no trace.
+    return _ask_part(terms, verb, model, fields, part, read, traces.current())
+
+
+def _ask_part(
+    terms: Terms, verb: str, model: str, fields: dict[str, Any], part: slice, read: Read[T], trace: str
+) -> Flow[list[T | ShoalError]]:
     headers = {"content-type": "application/msgpack", "accept": "application/msgpack"}
+    if trace:
+        headers["traceparent"] = trace
     body = msgspec.msgpack.encode({key: value for key, value in fields.items() if value is not None})
     request = Request("POST", f"/v1/{verb}/{quoted(model)}", headers, body)
     inputs = range(part.start, part.stop)

@@ -10,14 +10,14 @@ from typing import Protocol
 from shoal.catalog import Model
 from shoal.dialects import Reply
 from shoal.dialects.refusals import for_anyone
-from shoal.gateway import admission, routing
+from shoal.gateway import accounts, admission, routing
 from shoal.gateway.asgi import LEAVING, Body, BodyBudget, Receive, Scope, Send, head, send_refusal, send_reply
 from shoal.gateway.early import Early
 from shoal.gateway.pages import Pages, States
 from shoal.gateway.settings import GatewaySettings
 from shoal.gateway.waiting import Leaving, Watch
 from shoal.observe import log as logs
-from shoal.observe import metrics
+from shoal.observe import metrics, traces
 from shoal.protocol.envelope import Envelope, Job
 from shoal.protocol.errors import (
     Cancelled,
@@ -63,7 +63,10 @@ class Gateway:
         if scope["type"] != "http":
             return
         began = time.perf_counter()
-        route, status = await self._serve(scope, receive, send)
+        if self._settings.access_log:
+            route, status = await accounts.logged(self._serve, scope, receive, send)
+        else:
+            route, status = await self._serve(scope, receive, send)
         metrics.answered(route, status, time.perf_counter() - began)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> tuple[str, int]:
@@ -83,6 +86,9 @@ class Gateway:
             await send_reply(send, reply)
             return "none", reply.status
         leaving: Leaving = scope.get("state", {}).get(LEAVING, set())
+        if traces.is_on():
+            status = await accounts.traced(self._compute, target, headers, leaving, receive, send)
+            return target.route.name, status
         return target.route.name, await self._compute(target, headers, leaving, receive, send)
 
     async def _compute(
@@ -121,7 +127,7 @@ class Gateway:
             if isinstance(error, QueueFull):
                 self.early.begin()
         except Exception:
-            log.exception("a request failed", extra=logs.fields(route=target.route.name))
+            log.exception("a request failed", extra=logs.fields(request=request_id, route=target.route.name))
             refused = InternalError("something broke here; the log has the details")
         finally:
             if inbox is not None:

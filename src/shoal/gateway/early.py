@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from shoal.catalog import Model
 from shoal.dialects import Reply
 from shoal.gateway import admission, routing
+from shoal.gateway.accounts import log_access
 from shoal.gateway.settings import GatewaySettings
 from shoal.observe import metrics
 from shoal.protocol.errors import ShoalError
@@ -60,8 +61,12 @@ class Early:
             return None
         self.begin()
         reply = target.dialect.refuse(error, accept=headers.get(b"accept", b"").decode("latin-1"))
-        metrics.answered(target.route.name, reply.status, time.perf_counter() - began)
-        return _wire(reply, next(self._ids))
+        request_id, seconds = next(self._ids), time.perf_counter() - began
+        metrics.answered(target.route.name, reply.status, seconds)
+        if self._settings.access_log:
+            size, path = len(reply.body), url.decode("ascii").partition("?")[0]
+            log_access("POST", path, target.route.name, reply.status, size, request_id, seconds)
+        return _wire(reply, request_id)
 
 
 def _wire(reply: Reply, request_id: str) -> bytes:

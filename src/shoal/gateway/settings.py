@@ -17,3 +17,4 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 120.0
     max_timeout_s: float = 600.0
     keys: frozenset[bytes] = frozenset()
+    access_log: bool = False

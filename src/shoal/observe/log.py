@@ -37,6 +37,12 @@ class _Formatter(logging.Formatter):
         if self._form == "json":
             head = {"time": stamp, "level": record.levelname.lower(), "room": record.name}
             return json.dumps(head | {"event": record.getMessage()} | values, default=str)
-        tail = "".join(f" {key}={value}" for key, value in values.items() if key != "traceback")
+        tail = "".join(f" {key}={_plain(value)}" for key, value in values.items() if key != "traceback")
         trace = f"\n{values['traceback']}" if "traceback" in values else ""
         return f"{stamp} {record.levelname.lower():7} {record.getMessage()}{tail}{trace}"
+
+
+def _plain(value: Any) -> str:
+    """On one line, whatever a stranger put into it."""
+    text = str(value)
+    return text if text.isprintable() else json.dumps(text)
