@@ -66,31 +66,28 @@ def test_a_share_of_the_batches_stalls_and_always_the_same_ones(tmp_path, slept)
     assert slept[:500] == slept[500:]
 
 
-def test_a_device_of_one_stream_computes_one_batch_at_a_time_and_has_the_next_ready(tmp_path):
-    at_once, most = [], []
+def test_a_serial_device_computes_one_batch_at_a_time_over_all_its_models(tmp_path):
+    inside = threading.Lock()
 
     def sleep(seconds: float) -> None:
-        at_once.append(1)
-        most.append(len(at_once))
-        inside.set()
+        assert inside.acquire(blocking=False)
+        entered.set()
         gate.wait(5)
-        at_once.pop()
+        inside.release()
 
-    inside, gate = threading.Event(), threading.Event()
-    virtual = runtime(tmp_path, device=VirtualDevice(0, 0, streams=1), sleep=sleep)
-    assert virtual.profile.slots == 2
-    with ThreadPoolExecutor(2) as threads:
-        runs = [threads.submit(run, virtual, Item("fish")) for _ in range(2)]
-        assert inside.wait(5)
+    entered, gate = threading.Event(), threading.Event()
+    models = [runtime(tmp_path, device=VirtualDevice(0, 0, serial=True), sleep=sleep) for _ in range(2)]
+    with ThreadPoolExecutor(4) as threads:
+        runs = [threads.submit(run, model, Item("fish")) for model in models for _ in range(2)]
+        assert entered.wait(5)
         gate.set()
         assert all(finished.result(5) for finished in runs)
-    assert most == [1, 1]
 
 
 def test_a_devices_own_settings_are_in_force(tmp_path):
-    device = VirtualDevice(0.003, 0.00001, padded=True, streams=1, batch_items=64, batch_tokens=8192)
+    device = VirtualDevice(0.003, 0.00001, padded=True, serial=True, batch_items=64, batch_tokens=8192)
     profile = runtime(tmp_path, device=device).profile
-    assert (profile.streams, profile.batch_items, profile.batch_tokens) == (1, 64, 8192)
+    assert (profile.streams, profile.slots, profile.batch_items, profile.batch_tokens) == (1, 2, 64, 8192)
     assert (profile.fixed_price, profile.padding_price) == (pytest.approx(300), 1.0)
     assert runtime(tmp_path).profile == Profile(runtime="virtual")
 

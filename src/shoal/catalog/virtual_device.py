@@ -9,8 +9,9 @@ class VirtualDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A batch takes `seconds`, and some a token and a squared length; all times are stretched `dilation` times.
 
     `padded`: every text of a batch costs as much as its longest; else each costs its own length. A share of
-    batches stalls for `stall_seconds` more; which of them is told by `seed` and what they hold. `streams`,
-    `batch_items` and `batch_tokens` are the device's own, 0 for those of the profile it is opened with.
+    batches stalls for `stall_seconds` more; which of them is told by `seed` and what they hold. `serial`: one
+    batch at a time, whichever of a node's models it is for, as on a real accelerator; else as many as the profile
+    has streams, for each model. `batch_items` and `batch_tokens` are the device's own, 0 for the profile's.
     """
 
     seconds: float = 0.001
@@ -21,7 +22,7 @@ class VirtualDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stall_share: float = 0.0
     stall_seconds: float = 0.0
     seed: int = 0
-    streams: int = 0
+    serial: bool = False
     batch_items: int = 0
     batch_tokens: int = 0
 

@@ -11,15 +11,16 @@ real runtime might, when the text is run:
     shoal:virtual:slow=2.5  the batch takes 2.5 seconds longer
 """
 
+import contextlib
 import functools
 import hashlib
 import math
 import os
 import re
 import signal
-import threading
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -53,7 +54,7 @@ def open_runtime(folder: Path, facts: Facts, profile: Profile) -> "VirtualRuntim
 
 
 class VirtualRuntime:
-    """As many batches at once as the device has streams; one that is ready ahead waits for its turn."""
+    """A batch on a serial device waits until no other runs there, of this model or another."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class VirtualRuntime:
         self._facts = facts
         self._device = device
         self._sleep = sleep
-        self._free = threading.BoundedSemaphore(self.profile.streams)
+        self._turn = _turns_at(profile.device) if device.serial else contextlib.nullcontext
         self._reader = family_named("virtual").open_reader(folder, facts)
 
     def prepare(self, items: Sequence[Item]) -> list[Read]:
@@ -76,7 +77,7 @@ class VirtualRuntime:
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
         lengths = [prepared.tokens for prepared in batch]
         takes = self._device.takes(lengths) + self._stall(batch)
-        with self._free:
+        with self._turn():
             takes += sum(_misbehave(prepared.item) for prepared in batch)
             self._sleep(takes)
         computed = sum(self._device.laid_out(lengths))
@@ -93,15 +94,32 @@ class VirtualRuntime:
         return device.stall_seconds * device.dilation if drawn < device.stall_share else 0.0
 
 
+def _turns_at(device: str) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """One at a time over all runtime processes of a node: they have the same parent."""
+    import fcntl  # not on every system
+
+    path = Path(tempfile.gettempdir()) / f"shoal-virtual-{os.getuid()}-{os.getppid()}-{device.replace(':', '-')}"
+
+    @contextlib.contextmanager
+    def turn() -> Iterator[None]:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(file)
+
+    return turn
+
+
 def _in_force(device: VirtualDevice, profile: Profile) -> Profile:
-    """The settings that suit the device, where it says more of itself than its cost: one batch in the engine and
-    one ready to follow it."""
-    if not device.streams:
+    """The settings that suit a serial device: one batch in the engine, and one ready to follow it."""
+    if not device.serial:
         return profile
     per_token = device.seconds_per_token or 1.0
     return msgspec.structs.replace(
         profile,
-        streams=device.streams,
+        streams=1,
         ahead=1,
         batch_items=device.batch_items or profile.batch_items,
         batch_tokens=device.batch_tokens or profile.batch_tokens,
