@@ -125,6 +125,7 @@ async def gateway(process: GatewayProcess) -> None:
     collect_seldom()
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     log.info("listening", extra=logs.fields(url=url_of(process.host, sock), models=len(catalog.models())))
+    say_ready()
     await either(serving, stopping)
     log.info("draining", extra=logs.fields(connections=len(server.server_state.connections)))
     server.should_exit = True
@@ -145,6 +146,9 @@ async def node(process: NodeProcess) -> None:
     told = asyncio.create_task(telling.run(queue.board))
     log.info("joined", extra=logs.fields(node=name, models=len(store.models())))
     say_if_empty(store)
+    while agent.lacking() and not stopping.is_set():
+        await asyncio.sleep(0.05)
+    say_ready()
     await stopping.wait()
     log.info("leaving", extra=logs.fields(node=name, jobs=len(agent.scheduler.tickets)))
     await agent.leave(process.drain_s)

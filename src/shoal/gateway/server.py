@@ -42,11 +42,15 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises OSError with the address in it where it is taken or not ours."""
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A bound socket; `shared` lets others take the same port. Raises OSError with the address in it where it is
+    taken or not ours.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         sock.bind((host, port))
     except OSError as error:

@@ -70,14 +70,17 @@ class QueueServer:
     def url(self) -> str:
         return f"nats://{self.settings.host}:{self.settings.port}"
 
+    def command(self) -> list[str]:
+        """What starts it, its configuration written. Raises InvalidInput without a binary."""
+        return [str(find_binary(self.settings.binary)), "-c", str(self._write_config())]
+
     def start(self) -> None:
         """Raises InvalidInput without a binary, QueueUnavailable, with its log, if it does not start."""
-        binary = find_binary(self.settings.binary)
-        config = self._write_config()
+        command = self.command()
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([binary, "-c", config], stderr=log, stdout=log, start_new_session=True)  # noqa: S603
+            self.process = subprocess.Popen(command, stderr=log, stdout=log, start_new_session=True)  # noqa: S603
         until = time.monotonic() + READY_WITHIN_S
-        while not self._listens():
+        while not self.is_listening():
             if self.process.poll() is not None or time.monotonic() > until:
                 self.stop()
                 raise QueueUnavailable(f"the queue server did not start:\n{self.log.read_text()[-2000:]}")
@@ -108,7 +111,7 @@ class QueueServer:
         )  # fmt: skip
         return config
 
-    def _listens(self) -> bool:
+    def is_listening(self) -> bool:
         try:
             with socket.create_connection((self.settings.host, self.settings.port), timeout=1.0) as sock:
                 return sock.recv(5) == b"INFO "
