@@ -166,7 +166,7 @@ def main() -> int:
     for name in (MODEL, *OTHERS):
         store.add(name)
     sizes = footprints(store.home)
-    memory = int(1.2 * (sizes[MODEL] + max(sizes[name] for name in OTHERS)))
+    memory = int(1.6 * sizes[MODEL] + 1.3 * max(sizes[name] for name in OTHERS))  # the pinned one grows at first
     bars.note("MB that all models may take", memory / MB)
     bars.note("MB of them all", sum(sizes[name] for name in (MODEL, *OTHERS)) / MB)
     with serving(store.home, "--pin", MODEL, "--memory", str(memory)) as server:

@@ -12,7 +12,7 @@ from shoal.protocol.errors import ShoalError
 from shoal.testing.malformed import malformed
 from shoal.testing.server import serving
 
-SEEDS = 3000
+QUICK, ALL = 3000, 100_000
 ROUTES = {route.name: (dialect, route) for dialect in all_dialects().values() for route in dialect.routes}
 
 
@@ -32,6 +32,16 @@ def is_valid(route: str, headers: dict[str, str], body: bytes) -> bool:
 
 @pytest.mark.parametrize("route", sorted(ROUTES))
 async def test_malformed_bodies_get_a_4xx_within_time_and_load_no_model(virtual_home, route):
+    await send_malformed(virtual_home, route, range(QUICK))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("route", sorted(ROUTES))
+async def test_so_do_a_hundred_thousand_over_all_routes(virtual_home, route):
+    await send_malformed(virtual_home, route, range(QUICK, QUICK + -(-ALL // len(ROUTES))))
+
+
+async def send_malformed(virtual_home, route: str, seeds: range) -> None:
     _, found = ROUTES[route]
     model = VIRTUAL if found.task == "encode" else VIRTUAL_RERANKER
     path = found.path.replace("{model}", model)
@@ -51,7 +61,7 @@ async def test_malformed_bodies_get_a_4xx_within_time_and_load_no_model(virtual_
 
     with serving(virtual_home) as server:
         async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
-            await asyncio.gather(*(post(client, seed) for seed in range(SEEDS)))
+            await asyncio.gather(*(post(client, seed) for seed in seeds))
             assert server.runtime_pids() == [], "nothing malformed makes a model load"
             assert (await client.get("/livez")).text == "ok"
-    assert sum(statuses.values()) > SEEDS * 0.8
+    assert sum(statuses.values()) > len(seeds) * 0.8

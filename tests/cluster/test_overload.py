@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import threading
 import time
 
 import httpx
@@ -16,7 +15,7 @@ import pytest
 
 from names import VIRTUAL, VIRTUAL_RERANKER
 from shoal.lab.run import Request, Target
-from shoal.testing.flood import Flood
+from shoal.testing.flood import Flood, flooding
 from shoal.testing.server import serving
 
 SLOW = "shoal:virtual:slow=0.01"
@@ -44,23 +43,11 @@ def requests(server, texts: list[str]) -> list[bytes]:
 def overloaded(server, connections=400):
     """While it lasts, a hundred texts a second are computed and all these connections want theirs next."""
     flood = Flood(server.port, requests(server, [f"{SLOW} {n}" for n in range(100)]), connections)
-    over = threading.Event()
-
-    def load() -> None:
-        while not over.is_set():
-            flood.run(rate=600, seconds=0.1)
-
-    thread = threading.Thread(target=load)
-    thread.start()
-    try:
+    with flooding(flood, rate=600):
         until = time.monotonic() + 30
         while ask(server, "/v1/embeddings").status_code == 200:
             assert time.monotonic() < until, "nobody is refused"
-        yield flood
-    finally:
-        over.set()
-        thread.join()
-        flood.close()
+        yield
 
 
 def ask(server, path: str, **headers: str) -> httpx.Response:

@@ -4,10 +4,12 @@ Bare sockets and epoll (Linux): a fraction of what an event loop takes for an an
 length only, and sends up to a millisecond late, which counts as latency. For all else there is shoal.lab.load.
 """
 
+import contextlib
 import itertools
 import random
 import select
 import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -167,6 +169,25 @@ class Flood:
         self._poll.unregister(number)
         self._sockets.pop(number).close()
         self._open()
+
+
+@contextlib.contextmanager
+def flooding(flood: Flood, rate: float) -> Iterator[threading.Event]:
+    """`rate` requests a second from a thread, until the event is set or this is left."""
+    over = threading.Event()
+
+    def load() -> None:
+        while not over.is_set():
+            flood.run(rate, 0.1)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        yield over
+    finally:
+        over.set()
+        thread.join()
+        flood.close()
 
 
 class _Notes:
