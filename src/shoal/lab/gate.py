@@ -128,9 +128,8 @@ def _moved(found: Array, exact: Array) -> float:
 
 def _in_order(found: Array, exact: Array) -> tuple[int, int]:
     """How many of the pairs that fp32 tells apart are in its order, and how many there are."""
-    was, now = (row[:, None] - row[None, :] for row in (exact, found))
-    apart = was > APART * np.ptp(exact)  # each pair once: the better one first
-    return int((apart & (now > 0)).sum()), int(apart.sum())
+    apart = exact[:, None] - exact[None, :] > APART * np.ptp(exact)  # each pair once: the better one first
+    return int((apart & (found[:, None] > found[None, :])).sum()), int(apart.sum())
 
 
 def _spearman(found: Array, exact: Array) -> float:

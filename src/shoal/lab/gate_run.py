@@ -15,7 +15,7 @@ from shoal.catalog.profiles import Figure, Kept
 from shoal.lab import gate
 from shoal.lab.gate_texts import Trial
 from shoal.node import devices
-from shoal.protocol.errors import InvalidInput, ShoalError
+from shoal.protocol.errors import InvalidInput, NonFiniteOutput, ShoalError
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
 from shoal.protocol.tensors import Array
@@ -62,7 +62,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge(model: Model, dtype: Narrow, trial: Trial, tell: Callable[[str], None]) -> Verdict:
     """`tell` hears what is being done. Raises InvalidInput where there is no choice: a published graph has its
-    precision, a stand-in none, and a processor may not compute that dtype."""
+    precision, a stand-in none, and a processor may not compute that dtype; NonFiniteOutput where fp32 fails."""
     rule = devices.default_profile(model.facts, model.card.tolerance)
     if model.facts.files != "safetensors":
         raise InvalidInput(
@@ -72,6 +72,10 @@ def judge(model: Model, dtype: Narrow, trial: Trial, tell: Callable[[str], None]
     rule = msgspec.structs.replace(rule, streams=1, ahead=0, lone=False, threads=devices.cores())
     narrow = _computed(model, msgspec.structs.replace(rule, dtype=dtype), items, tell)
     exact = _computed(model, msgspec.structs.replace(rule, dtype="fp32"), items, tell)
+    if not all(np.isfinite(values).all() for row in exact for values in row.values()):
+        raise NonFiniteOutput(
+            f"{model.name} gives values that are not finite in fp32; there is nothing to compare with"
+        )
     parts = list(_parts(model.facts, trial, narrow, exact))
     vectors = [part.near for name, part in parts if name != "score"]
     figures = [figure for _, part in parts for figure in part.figures]
