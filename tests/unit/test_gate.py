@@ -62,7 +62,7 @@ def test_of_sparse_vectors_the_heaviest_words_have_to_be_the_same():
     found = exact.copy()
     found[0, :100] = exact[0, :100][::-1]  # almost the same direction, but the least are now the heaviest
     part = gate.sparse(found, exact)
-    assert part.near > gate.WORDS
+    assert part.near > gate.SPARSE
     assert not passed(part)
 
 

@@ -2,9 +2,9 @@
 the bar it has to reach. Pure: arrays in, figures out. What is computed, and from which texts: gate_run.py.
 
 - **Vectors** keep their direction. The worst of all texts counts, not the mean: a user sees one text's neighbours.
-  A dense vector has to reach 0.9999, which is what "lossless" is taken to mean everywhere in Shoal. A token's
-  vector, one of hundreds that are summed up by MaxSim, has to reach 0.999, a sparse one 0.9995 and nearly all of
-  its heaviest words: of both the ranking decides.
+  A dense vector has to reach 0.9999, which is what "lossless" is taken to mean everywhere in Shoal; so has a
+  sparse one, whose weights people read, and it has to keep nearly all of its heaviest words. For a token's vector,
+  one of hundreds that MaxSim sums up, 0.999 is enough. Of both the ranking decides as well.
 - **Rankings** keep the order of every two documents that fp32 tells apart. Two count as told apart where their
   scores differ by more than 1 % of the *spread* of that query's scores, which is what lies between its best and
   its worst document: scores have no unit, and a model that finds all documents alike has little spread, so that
@@ -28,7 +28,7 @@ import numpy as np
 from shoal.catalog.profiles import Figure
 from shoal.protocol.tensors import Array
 
-DENSE, TOKENS, WORDS = 0.9999, 0.999, 0.9995
+DENSE, SPARSE, TOKENS = 0.9999, 0.9999, 0.999
 APART = 0.01
 IN_ORDER = 0.999
 MOVED = 0.01
@@ -68,7 +68,7 @@ def tokens(found: Sequence[Array], exact: Sequence[Array]) -> Part:
 
 def sparse(found: Array, exact: Array) -> Part:
     """[texts, vocabulary] twice, zeros and all."""
-    part = _vectors("sparse vector", cosines(found, exact), WORDS)
+    part = _vectors("sparse vector", cosines(found, exact), SPARSE)
     kept = [_top_kept(a, b) for a, b in zip(found, exact, strict=True) if b.any()]
     if kept:
         what = f"mean share of the {TOP_WORDS} heaviest words that are the same"

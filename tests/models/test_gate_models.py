@@ -85,7 +85,7 @@ def test_a_known_model_measures_what_its_shipped_profile_says(home, name):
     assert kept is not None
     assert kept.dtype == verdict.kept("a test").dtype
     # Another number of threads adds up in another order.
-    assert verdict.near == pytest.approx(kept.tolerance, abs=2e-5)
+    assert verdict.near == pytest.approx(kept.figures[0].value, abs=2e-5)
 
 
 def test_labelled_pairs_are_ranked_as_well_in_bf16(home, faq):
