@@ -15,6 +15,7 @@ from shoal.catalog import Card, Model, finding
 from shoal.catalog.cards import all_cards
 from shoal.catalog.names import parse_name
 from shoal.observe import log as logs
+from shoal.protocol.errors import ModelLoading
 from shoal.protocol.facts import Facts
 
 log = logging.getLogger("shoal.catalog")
@@ -90,13 +91,21 @@ class SharedCatalog:
         return dict(sorted((all_cards() | {name: model.card for name, model in self._models.items()}).items()))
 
     def resolve(self, name: str) -> Model:
-        """As `Store.resolve`. Raises ModelNotFound, saying what there is instead."""
+        """As `Store.resolve`. Raises ModelNotFound, saying what there is instead; ModelLoading before any node
+        has told of a model.
+        """
         asked = parse_name(name)
-        models = self.models()
+        models = self._some_models(name)
         model = finding.named(models, asked.name)
         if model is not None and not asked.version and not asked.variant:
             return model
         return finding.chosen(asked, model, models, self.cards())
 
     def default_model(self, task: str, kind: str = "") -> Model:
-        return finding.default_model(self.models(), task, kind)
+        return finding.default_model(self._some_models(""), task, kind)
+
+    def _some_models(self, asked: str) -> dict[str, Model]:
+        models = self.models()
+        if not models:
+            raise ModelLoading("no node of this cluster has told of a model yet; ask again", model=asked)
+        return models
