@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from shoal.gateway.asgi import LEAVING
 from shoal.gateway.early import MOST_BYTES, Early
 from shoal.gateway.settings import GatewaySettings
+from shoal.gateway.unread import Unread
 from shoal.gateway.waiting import Leaving
 from shoal.observe import metrics
 
@@ -51,6 +52,7 @@ class _Joining:
 class Connection(HttpToolsProtocol):
     settings: ClassVar[GatewaySettings]
     early: ClassVar[Early]
+    unread: ClassVar[Unread]
     is_ending: ClassVar[bool] = False
     """The server ends: each answer is the last of its connection, and says so."""
     _held: bytes | None = None
@@ -115,7 +117,7 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_body = False
         if self._held is not None:
-            reply = self.early.reply(self.url, self.headers, self._held)
+            reply = None if self.is_ending else self.early.reply(self.url, self.headers, self._held)
             if reply is not None:
                 self._answer_early(reply)
                 return
@@ -135,6 +137,8 @@ class Connection(HttpToolsProtocol):
     def _release(self) -> None:
         """The application gets the request after all, as much of it as is here."""
         self._cancel_head_timer()
+        if self.is_ending:
+            self.headers.append(_CLOSE)
         body, self._held = self._held, None
         super().on_headers_complete()
         if body:
@@ -166,9 +170,14 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._wait_for_reader()
+        self.unread.note(self, self.transport.get_write_buffer_size())
+
+    def let_go(self) -> None:
+        self.transport.abort()
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self.unread.forget(self)
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
@@ -178,6 +187,7 @@ class Connection(HttpToolsProtocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
         super().connection_lost(exc)
+        self.unread.forget(self)
         for leave in list(self._leaving):
             leave()
         metrics.CONNECTIONS.set(len(self.connections))

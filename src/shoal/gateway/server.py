@@ -10,6 +10,7 @@ import uvicorn
 from shoal.gateway.app import Gateway
 from shoal.gateway.connection import Connection
 from shoal.gateway.settings import GatewaySettings
+from shoal.gateway.unread import Unread
 
 log = logging.getLogger("shoal.gateway")
 
@@ -65,7 +66,11 @@ def inherited(fd: int) -> socket.socket:
 
 
 def make_server(app: Gateway, settings: GatewaySettings, linger_s: float = 0.0) -> Server:
-    bounded = type("Bounded", (Connection,), {"settings": settings, "early": app.early})
+    bounded = type(
+        "Bounded",
+        (Connection,),
+        {"settings": settings, "early": app.early, "unread": Unread(settings.max_unread_bytes)},
+    )
     config = uvicorn.Config(
         app, http=bounded, ws="none", lifespan="off", interface="asgi3", access_log=False, log_config=None,
         server_header=False, date_header=False, proxy_headers=False, backlog=4096, timeout_keep_alive=75,

@@ -13,6 +13,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     max_head_bytes: int = 64 * 1024
     max_in_flight: int = 4096
     max_in_flight_bytes: int = 512 * 1024 * 1024
+    max_unread_bytes: int = 512 * 1024 * 1024
     max_connections: int = 8192
     timeout_s: float = 120.0
     max_timeout_s: float = 600.0
