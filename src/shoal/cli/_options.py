@@ -31,6 +31,7 @@ WriteTimeout = Annotated[float, typer.Option(min=1e-3, help="Seconds an answer m
 MaxHeadBytes = Annotated[int, typer.Option(min=1, help="Bytes of a request's head.")]
 MaxInFlight = Annotated[int, typer.Option(min=1, help="Requests at once.")]
 MaxInFlightBytes = Annotated[int, typer.Option(min=1, help="Bytes of all bodies at once.")]
+MaxUnreadBytes = Annotated[int, typer.Option(min=1, help="Bytes of answers that nobody reads, all together.")]
 MaxConnections = Annotated[int, typer.Option(min=1)]
 MaxItems = Annotated[int, typer.Option(min=1, help="Items in one request.")]
 QueueJobs = Annotated[int, typer.Option(min=1, help="Jobs that may wait for one model.")]
