@@ -1,6 +1,6 @@
 """Where the time goes, stage by stage, while MiniLM is asked for vectors over HTTP as fast as it gives them.
 
-    python bench/profile.py [--seconds 6]
+    python bench/stages.py [--seconds 6]
 
 Two pictures in one (profile.png, beside the figures in .cache/bench/profile.json): how the machine's processor
 time is shared between the engine, what surrounds it and the load itself; and, with py-spy installed, how many
