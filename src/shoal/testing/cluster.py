@@ -31,6 +31,7 @@ class Part:
         self.name, self.words, self.before = name, list(words), list(before)
         self.log = folder / f"{name}.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.began = 0.0
 
     @property
     def pid(self) -> int:
@@ -38,6 +39,7 @@ class Part:
         return self.process.pid
 
     def start(self) -> None:
+        self.began = time.time()
         command = [*self.before, sys.executable, "-m", "shoal", *self.words]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
