@@ -71,7 +71,7 @@ def runtime(request: Any, model: tuple[Path, Facts]) -> tuple[Runtime, Facts]:
 def computed(runtime: Runtime, items: list[Item]) -> list[Output]:
     entries = runtime.prepare(items)
     assert all(isinstance(entry, Prepared) for entry in entries)
-    return compute(runtime, entries, 0)[0]  # type: ignore[arg-type]  # as was just seen
+    return compute(runtime, entries, 0, [""] * len(entries))[0]  # type: ignore[arg-type]  # as was just seen
 
 
 def test_of_a_batch_only_the_text_that_is_not_finite_fails(runtime: tuple[Runtime, Facts]) -> None:

@@ -335,7 +335,7 @@ def test_a_batch_that_is_too_large_for_the_device_is_halved_until_it_fits(tmp_pa
     batch = runtime.prepare([Item("fish")] * 8)
     with pytest.raises(MemoryError, match="8 items"):
         runtime.run(batch, 0)
-    outputs, _ = compute(runtime, batch, 0)
+    outputs, _ = compute(runtime, batch, 0, [""] * len(batch))
     assert [output.fault for output in outputs] == [None] * 8
     assert 8 in seen
 

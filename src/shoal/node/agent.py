@@ -17,10 +17,10 @@ from shoal.catalog.profiles import Profiles
 from shoal.node import devices
 from shoal.node.intake import opened
 from shoal.node.measured import MeasuredStore
+from shoal.node.records import Records
 from shoal.node.roster import Models, Roster
 from shoal.node.scheduler import Scheduler
 from shoal.node.settings import Settings
-from shoal.node.tally import Tally
 from shoal.node.tickets import Ticket
 from shoal.node.workers import Worker
 from shoal.observe import log as logs
@@ -66,7 +66,7 @@ class Agent:
         self._alone_for = 0.0
         self._lacking = ""
         self.draining = False
-        self.tally = Tally()
+        self.records = Records()
         self._wake_at: float | None = None
         self._wake_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -175,12 +175,7 @@ class Agent:
         self.scheduler.load_failed(worker, error, not error.retryable, time.time())
 
     def on_answer(self, worker: int, answer: frames.Answer) -> None:
-        if answer.measured is not None:
-            ran = answer.measured
-            replica = self.scheduler.workers[worker]
-            metrics.batch(replica.line.model.name, ran.items, ran.tokens, ran.seconds)
-            useful = sum(output.tokens for output in answer.outputs)
-            self.tally.ran(replica.line.model.name, replica.profile, ran, useful, time.time())
+        self.records.ran(self.scheduler.workers[worker], answer, time.time())
         try:
             self.scheduler.answered(worker, answer, time.time())
         except Exception:
@@ -218,12 +213,16 @@ class Agent:
         self._workers[worker].kill()
 
     def send(self, worker: int, keys: list[int], items: list[Item]) -> None:
-        self._workers[worker].send(keys, items)
+        flying = self.scheduler.workers[worker].flying
+        flights = [flying[key] for key in keys]
+        self._workers[worker].send(keys, items, [flight.ticket.id for flight in flights])
+        self.records.sent(flights, time.time())
 
     def cancel(self, worker: int, keys: list[int]) -> None:
         self._workers[worker].cancel(keys)
 
     def finish(self, ticket: Ticket) -> None:
+        began = time.time()
         try:
             chunk = ticket.answer()
         except ShoalError as error:
@@ -231,15 +230,19 @@ class Agent:
         except Exception:
             log.exception("an answer could not be encoded", extra=logs.fields(request=ticket.id))
             chunk = ticket.refusal(InternalError("the answer could not be encoded; the log has the details"))
-        metrics.items(ticket.model.name, ticket.envelope.task, len(ticket.items))
         self._close(ticket, chunk)
+        self.records.answered(ticket, chunk, began, time.time())
 
     def refuse(self, ticket: Ticket, error: ShoalError) -> None:
         if error.status in (502, 503):
-            log.warning("a request was refused", extra=logs.fields(model=ticket.model.name, reason=error.message))
-        self._close(ticket, ticket.refusal(error))
+            told = logs.fields(request=ticket.id, model=ticket.model.name, reason=error.message)
+            log.warning("a request was refused", extra=told)
+        chunk = ticket.refusal(error)
+        self._close(ticket, chunk)
+        self.records.refused(ticket, error, chunk, time.time())
 
     def drop(self, ticket: Ticket) -> None:
+        self.records.dropped(ticket, time.time())
         ticket.delivery.ack()
 
     def wake_at(self, when: float) -> None:
@@ -257,13 +260,19 @@ class Agent:
         ticket.delivery.ack()
 
     def _give_back(self, ticket: Ticket) -> None:
-        self.tally.gave_back(ticket.model.name, time.time())
+        self.records.gave_back(ticket, time.time())
         ticket.delivery.give_back()
 
     async def _pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
         deliveries = await self._queue.pull(line, max_jobs=max_jobs, max_bytes=max_bytes, wait_s=PARKED_PULL_S)
-        tickets = [await opened(d, self.scheduler.lines, self._max_items) for d in deliveries]
-        self.scheduler.pulled(line, [ticket for ticket in tickets if ticket is not None], time.time())
+        tickets: list[Ticket] = []
+        for delivery in deliveries:
+            began = time.time()
+            ticket = await opened(delivery, self.scheduler.lines, self._max_items)
+            if ticket is not None:
+                self.records.took(ticket, began, time.time())
+                tickets.append(ticket)
+        self.scheduler.pulled(line, tickets, time.time())
 
     def _wake(self) -> None:
         self._wake_at = None

@@ -11,6 +11,7 @@ from shoal.dialects import all_dialects
 from shoal.node.line import Line
 from shoal.node.tickets import Ticket, open_ticket, refusal
 from shoal.observe import log as logs
+from shoal.observe import metrics
 from shoal.protocol.envelope import can_read
 from shoal.protocol.errors import InternalError, ModelNotFound, ShoalError
 from shoal.queue import Delivery
@@ -37,6 +38,7 @@ async def opened(delivery: Delivery, lines: Mapping[str, Line], max_items: int) 
     except Exception:
         log.exception("a job could not be opened", extra=logs.fields(request=envelope.id))
         refused = InternalError("the request could not be read; the log has the details")
+    metrics.refused(refused.code)
     delivery.reply(refusal(all_dialects()[envelope.dialect], envelope, refused))
     delivery.ack()
     return None

@@ -14,7 +14,7 @@ _SLOT_S = 1.0
 
 
 class _Slot(msgspec.Struct):
-    """The micro-batches of one second. `fill` is summed over them, `seconds` over streams."""
+    """One second. `fill` is summed over its micro-batches, `seconds` over streams, `waited` over jobs `taken`."""
 
     since: float
     batches: int = 0
@@ -23,6 +23,8 @@ class _Slot(msgspec.Struct):
     useful: int = 0
     seconds: float = 0.0
     fill: float = 0.0
+    taken: int = 0
+    waited: float = 0.0
 
 
 class _Line:
@@ -32,6 +34,14 @@ class _Line:
         self.slots: deque[_Slot] = deque()
         self.given_back = self.redelivered = self.claimed_loads = 0
 
+    def slot(self, now: float) -> _Slot:
+        """Of this second; those that no status will count any more are dropped."""
+        if not self.slots or now - self.slots[-1].since >= _SLOT_S:
+            self.slots.append(_Slot(now))
+            while now - self.slots[0].since > WINDOW_S:
+                self.slots.popleft()
+        return self.slots[-1]
+
 
 class Tally:
     def __init__(self) -> None:
@@ -39,17 +49,21 @@ class Tally:
 
     def ran(self, line: str, profile: Profile, measured: Measured, useful_tokens: int, now: float) -> None:
         """One micro-batch; `useful_tokens` of it were not padding."""
-        known = self._lines.get(line) or self._lines.setdefault(line, _Line(now))
+        known = self._line(line, now)
         known.streams = profile.streams
-        if not known.slots or now - known.slots[-1].since >= _SLOT_S:
-            known.slots.append(_Slot(now))
-        slot = known.slots[-1]
+        slot = known.slot(now)
         slot.batches += 1
         slot.items += measured.items
         slot.tokens += measured.tokens
         slot.useful += useful_tokens
         slot.seconds += measured.seconds
         slot.fill += min(1.0, profile.batches(measured.items, measured.tokens))
+
+    def took(self, line: str, waited_s: float, now: float) -> None:
+        """One job came from the queue, where it had been for so long."""
+        slot = self._line(line, now).slot(now)
+        slot.taken += 1
+        slot.waited += waited_s
 
     def gave_back(self, line: str, now: float, jobs: int = 1) -> None:
         self._line(line, now).given_back += jobs
@@ -74,6 +88,7 @@ def _status(line: _Line, jobs_in_hand: int, now: float) -> LineStatus:
     while line.slots and now - line.slots[0].since > WINDOW_S:
         line.slots.popleft()
     span = min(WINDOW_S, max(_SLOT_S, now - line.since))
+    taken = sum(slot.taken for slot in line.slots)
     batches = sum(slot.batches for slot in line.slots)
     tokens = sum(slot.tokens for slot in line.slots)
     useful = sum(slot.useful for slot in line.slots)
@@ -84,6 +99,7 @@ def _status(line: _Line, jobs_in_hand: int, now: float) -> LineStatus:
         busy_share=round(min(1.0, sum(slot.seconds for slot in line.slots) / span / line.streams), 3),
         fill=round(sum(slot.fill for slot in line.slots) / batches, 3) if batches else 0.0,
         padding=round(max(0.0, 1 - useful / tokens), 3) if tokens else 0.0,
+        wait_s=round(sum(slot.waited for slot in line.slots) / taken, 4) if taken else 0.0,
         given_back=line.given_back,
         redelivered=line.redelivered,
         claimed_loads=line.claimed_loads,

@@ -39,7 +39,7 @@ class Telling:
             node=self._node, pool=self._pool, host=socket.gethostname(), version=__version__, began=self._began,
             told=now, devices=self._devices, memory_budget_bytes=agent.memory_budget_bytes,
             memory_used_bytes=sum(status.memory_bytes for status in models.values()), models=models,
-            lines=agent.tally.lines(in_hand, now), known_models=len(states), lacking=agent.lacking(),
+            lines=agent.records.tally.lines(in_hand, now), known_models=len(states), lacking=agent.lacking(),
             draining=agent.draining,
         )  # fmt: skip
 

@@ -91,10 +91,11 @@ class Worker:
         self._data = await Channel.open(ours_data, self._on_data, lambda: None)
         self._control.send(frames.Stop() if self._asked else self._load)  # asked while it was starting
 
-    def send(self, keys: list[int], items: list[Item]) -> None:
+    def send(self, keys: list[int], items: list[Item], jobs: list[str]) -> None:
+        """`jobs` says of which request each item is."""
         assert self._data is not None
         self._windows += 1
-        self._data.send(frames.Window(self._windows, keys, items))
+        self._data.send(frames.Window(self._windows, keys, items, jobs))
 
     def cancel(self, keys: list[int]) -> None:
         assert self._control is not None

@@ -1,6 +1,11 @@
-"""The first dozen metrics, in Prometheus' form. Names and labels stand here and nowhere else."""
+"""The metrics, in Prometheus' form. Names and labels stand here and nowhere else.
+
+What is counted is counted where it happens: a gateway's page and a node's each show their own part. What nodes
+tell of themselves (`shoal_node_…`) any page can show.
+"""
 
 import functools
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -12,16 +17,26 @@ REQUEST_SECONDS = Histogram(
     "shoal_request_seconds", "From the last byte of a request's head to its answer.", ["route"],
     buckets=_SECONDS, registry=REGISTRY,
 )  # fmt: skip
+REFUSALS = Counter("shoal_refusals", "Requests refused, by the error's code.", ["code"], registry=REGISTRY)
 IN_FLIGHT = Gauge("shoal_requests_in_flight", "Requests admitted and not yet answered.", registry=REGISTRY)
 CONNECTIONS = Gauge("shoal_connections", "Open client connections.", registry=REGISTRY)
 QUEUE_JOBS = Gauge("shoal_queue_jobs", "Jobs waiting in a line.", ["model"], registry=REGISTRY)
 QUEUE_OLDEST = Gauge("shoal_queue_oldest_seconds", "Age of a line's oldest job.", ["model"], registry=REGISTRY)
+QUEUE_SECONDS = Histogram(
+    "shoal_queue_wait_seconds", "How long jobs had waited when a node took them.", ["model"],
+    buckets=_SECONDS, registry=REGISTRY,
+)  # fmt: skip
 ITEMS = Counter("shoal_items", "Items answered, failed ones included.", ["model", "task"], registry=REGISTRY)
 TOKENS = Counter("shoal_tokens_computed", "Tokens computed, padding included.", ["model"], registry=REGISTRY)
+USEFUL = Counter("shoal_tokens_useful", "Tokens computed, padding excluded.", ["model"], registry=REGISTRY)
 BATCHES = Counter("shoal_batches", "Micro-batches computed.", ["model"], registry=REGISTRY)
 BATCH_ITEMS = Histogram(
     "shoal_batch_items", "Items in a micro-batch.", ["model"],
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 512), registry=REGISTRY,
+)  # fmt: skip
+BATCH_FILL = Histogram(
+    "shoal_batch_fill", "Items or tokens of a micro-batch over what it may hold, whichever is fuller.", ["model"],
+    buckets=(0.1, 0.25, 0.5, 0.75, 0.9, 1), registry=REGISTRY,
 )  # fmt: skip
 COMPUTE_SECONDS = Counter("shoal_compute_seconds", "Seconds of compute.", ["model"], registry=REGISTRY)
 MODEL_STATE = Gauge("shoal_model_ready", "1 where a model is in memory.", ["model"], registry=REGISTRY)
@@ -29,6 +44,28 @@ MODEL_BYTES = Gauge(
     "shoal_model_memory_bytes", "Measured memory of a model's process.", ["model"], registry=REGISTRY
 )
 RUNTIME_DEATHS = Counter("shoal_runtime_deaths", "Runtime processes that died unasked.", registry=REGISTRY)
+
+NODES = Gauge("shoal_nodes", "Nodes heard of lately, by whether they take work.", ["state"], registry=REGISTRY)
+NODE_MEMORY = Gauge("shoal_node_memory_bytes", "Measured memory of a node's models.", ["node"], registry=REGISTRY)
+NODE_BUDGET = Gauge(
+    "shoal_node_memory_budget_bytes", "What a node's models may take.", ["node"], registry=REGISTRY
+)
+_OF_LINES = {
+    "jobs_in_hand": ("shoal_node_jobs_in_hand", "Jobs that a node has taken and not answered."),
+    "useful_tokens_per_s": ("shoal_node_useful_tokens_per_second", "Over the last seconds, without padding."),
+    "items_per_s": ("shoal_node_items_per_second", "Over the last seconds."),
+    "busy_share": ("shoal_node_busy_share", "Compute seconds over seconds and streams, of the last seconds."),
+    "fill": ("shoal_node_batch_fill", "Mean fill of the last seconds' micro-batches."),
+    "padding": ("shoal_node_padding_share", "Padding among the tokens computed in the last seconds."),
+    "wait_s": ("shoal_node_queue_wait_seconds", "Mean wait of the jobs taken in the last seconds."),
+    "given_back": ("shoal_node_given_back", "Jobs returned to the queue unstarted, since the node began."),
+    "redelivered": ("shoal_node_redelivered", "Jobs that came after another delivery failed, since it began."),
+    "claimed_loads": ("shoal_node_claimed_loads", "Loads that a node claimed, since it began."),
+}
+"""By the field of a node's word about a line (protocol/status.py)."""
+_LINES = {
+    field: Gauge(name, words, ["node", "model"], registry=REGISTRY) for field, (name, words) in _OF_LINES.items()
+}
 
 
 # Finding a metric by its labels takes longer than counting: those on everyone's way are found once.
@@ -38,6 +75,9 @@ _items = functools.cache(ITEMS.labels)
 _batches = functools.cache(BATCHES.labels)
 _batch_items = functools.cache(BATCH_ITEMS.labels)
 _tokens = functools.cache(TOKENS.labels)
+_useful = functools.cache(USEFUL.labels)
+_batch_fill = functools.cache(BATCH_FILL.labels)
+_queue_seconds = functools.cache(QUEUE_SECONDS.labels)
 _compute_seconds = functools.cache(COMPUTE_SECONDS.labels)
 
 
@@ -47,17 +87,44 @@ def answered(route: str, status: int, seconds: float) -> None:
     _request_seconds(route).observe(seconds)
 
 
+def refused(code: str) -> None:
+    """Count one refusal, where it is decided."""
+    REFUSALS.labels(code).inc()
+
+
+def waited(model: str, seconds: float) -> None:
+    """Count one job that a node took."""
+    _queue_seconds(model).observe(seconds)
+
+
 def items(model: str, task: str, count: int) -> None:
     """Count the items of one answer."""
     _items(model, task).inc(count)
 
 
-def batch(model: str, items: int, tokens: int, seconds: float) -> None:
-    """Count one micro-batch."""
+def batch(model: str, items: int, tokens: int, useful: int, fill: float, seconds: float) -> None:
+    """Count one micro-batch: `useful` of its tokens were no padding."""
     _batches(model).inc()
     _batch_items(model).observe(items)
+    _batch_fill(model).observe(fill)
     _tokens(model).inc(tokens)
+    _useful(model).inc(useful)
     _compute_seconds(model).inc(seconds)
+
+
+def forget_nodes() -> None:
+    """Before all that are there are told of: those that went leave nothing behind."""
+    for gauge in (NODES, NODE_MEMORY, NODE_BUDGET, *_LINES.values()):
+        gauge.clear()
+
+
+def node(name: str, memory: int, budget: int, lines: Mapping[str, Mapping[str, float]]) -> None:
+    """What one node told: bytes, and of each line the fields of `_OF_LINES`."""
+    NODE_MEMORY.labels(name).set(memory)
+    NODE_BUDGET.labels(name).set(budget)
+    for line, told in lines.items():
+        for field, gauge in _LINES.items():
+            gauge.labels(name, line).set(told.get(field, 0))
 
 
 def page() -> bytes:

@@ -58,18 +58,23 @@ class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
 
 
 class Window(msgspec.Struct, frozen=True, array_like=True, tag="window"):
-    """Node → host: items to compute, each under a key unique to this node. Windows are numbered from 1."""
+    """Node → host: items to compute, each under a key unique to this node. Windows are numbered from 1.
+
+    `jobs` are the ids of the requests that the items belong to: what the host logs about an item names them.
+    """
 
     number: int
     keys: list[int]
     items: list[Item]
+    jobs: list[str] = []
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True):
     """What one micro-batch took: the cost model learns from it.
 
     `tokens` as computed, padding included; `square` is the sum of squared row lengths. `seconds` of compute;
-    `tokenize_seconds` is the longest that a window of these items took to tokenise, beside the compute.
+    `tokenize_seconds` is the longest that a window of these items took to tokenise, beside the compute; `began`
+    is when the compute did, in unix seconds.
     """
 
     items: int
@@ -77,6 +82,7 @@ class Measured(msgspec.Struct, frozen=True, array_like=True):
     square: int
     seconds: float
     tokenize_seconds: float = 0.0
+    began: float = 0.0
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):

@@ -38,6 +38,8 @@ class LineStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     busy_share: float = 0.0
     fill: float = 0.0
     padding: float = 0.0
+    wait_s: float = 0.0
+    """How long the jobs taken over the last seconds had waited in the queue, their mean."""
     given_back: int = 0
     """Jobs that the node returned to the queue unstarted."""
     redelivered: int = 0

@@ -1,6 +1,6 @@
 """One runtime's work made safe: whatever it raises or returns, every item gets exactly one output.
 
-Runs on the host's threads; knows nothing of sockets.
+Runs on the host's threads; knows nothing of sockets. Of which request an item is (`jobs`) it only says in the log.
 """
 
 import logging
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from shoal.observe import log as logs
 from shoal.protocol.errors import InferenceError, InternalError, NonFiniteOutput, ShoalError
 from shoal.protocol.frames import Measured
 from shoal.protocol.items import Item, Output
@@ -18,7 +19,7 @@ from shoal.runtimes import Prepared, Ran, Read, Runtime
 log = logging.getLogger("shoal.host")
 
 
-def prepare(runtime: Runtime, items: Sequence[Item]) -> list[Read]:
+def prepare(runtime: Runtime, items: Sequence[Item], jobs: Sequence[str]) -> list[Read]:
     """As many entries as items. If the whole list raises, each is tried alone: only the offender fails."""
     try:
         entries = runtime.prepare(items)
@@ -27,16 +28,19 @@ def prepare(runtime: Runtime, items: Sequence[Item]) -> list[Read]:
         return entries
     except BaseException as error:  # a panic in the tokenizer is no Exception
         if len(items) > 1:
-            return [entry for item in items for entry in prepare(runtime, [item])]
-        log.exception("an item could not be prepared")
+            return [e for item, job in zip(items, jobs, strict=True) for e in prepare(runtime, [item], [job])]
+        log.exception("an item could not be prepared", extra=logs.fields(request=jobs[0]))
         return [error if isinstance(error, ShoalError) else InternalError("the item could not be tokenised")]
 
 
-def compute(runtime: Runtime, batch: Sequence[Prepared], stream: int) -> tuple[list[Output], Measured | None]:
-    """As many outputs as items, in order, every value finite. Out of memory or broken: halve and try again. What is
-    not finite runs again alone: where texts are padded to each other, NaN times a weight of 0 is NaN next door too.
+def compute(
+    runtime: Runtime, batch: Sequence[Prepared], stream: int, jobs: Sequence[str]
+) -> tuple[list[Output], Measured | None]:
+    """As many outputs as items, in order, every value finite. Out of memory or broken: halve and try again. What
+    is not finite runs again alone: where texts are padded to each other, NaN times a weight of 0 is NaN next door
+    too.
     """
-    began = time.perf_counter()
+    began_at, began = time.time(), time.perf_counter()
     try:
         ran = runtime.run(batch, stream)
         if len(ran.rows) != len(batch):
@@ -44,18 +48,18 @@ def compute(runtime: Runtime, batch: Sequence[Prepared], stream: int) -> tuple[l
     except BaseException as error:
         if len(batch) > 1:
             half = len(batch) // 2
-            first, _ = compute(runtime, batch[:half], stream)
-            second, _ = compute(runtime, batch[half:], stream)
+            first, _ = compute(runtime, batch[:half], stream, jobs[:half])
+            second, _ = compute(runtime, batch[half:], stream, jobs[half:])
             return first + second, None
-        log.exception("an item could not be computed")
+        log.exception("an item could not be computed", extra=logs.fields(request=jobs[0]))
         return [Output(tokens=batch[0].tokens, fault=_fault_of(error).fault())], None
     seconds = time.perf_counter() - began
     outputs = [_output(prepared, row) for prepared, row in zip(batch, ran.rows, strict=True)]
     if len(batch) > 1:
         again = [i for i, output in enumerate(outputs) if output.fault is not None]
         for i in again:
-            (outputs[i],), _ = compute(runtime, [batch[i]], stream)
-    return outputs, _measured(batch, ran, seconds if ran.seconds is None else ran.seconds)
+            (outputs[i],), _ = compute(runtime, [batch[i]], stream, [jobs[i]])
+    return outputs, _measured(batch, ran, seconds if ran.seconds is None else ran.seconds, began_at)
 
 
 def _fault_of(error: BaseException) -> ShoalError:
@@ -75,6 +79,6 @@ def _output(prepared: Prepared, row: dict[str, Array]) -> Output:
     return Output(tensors, prepared.tokens, prepared.truncated)
 
 
-def _measured(batch: Sequence[Prepared], ran: Ran, seconds: float) -> Measured:
+def _measured(batch: Sequence[Prepared], ran: Ran, seconds: float, began: float) -> Measured:
     square = sum(prepared.tokens**2 for prepared in batch)
-    return Measured(len(batch), ran.tokens, square, seconds)
+    return Measured(len(batch), ran.tokens, square, seconds, began=began)

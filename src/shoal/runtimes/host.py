@@ -35,9 +35,10 @@ log = logging.getLogger("shoal.host")
 
 
 class _Ready(msgspec.Struct, frozen=True):
-    """A tokenised item, and how long its window took to tokenise."""
+    """A tokenised item, of which request it is, and how long its window took to tokenise."""
 
     key: int
+    job: str
     prepared: Prepared
     seconds: float
 
@@ -106,13 +107,14 @@ class Host:
     async def _prepare(self, window: frames.Window) -> None:
         assert self._runtime is not None
         began = time.monotonic()
-        prepared = await self._loop.run_in_executor(self._tokeniser, prepare, self._runtime, window.items)
+        jobs = window.jobs or [""] * len(window.keys)
+        prepared = await self._loop.run_in_executor(self._tokeniser, prepare, self._runtime, window.items, jobs)
         seconds = time.monotonic() - began
         self._seen = window.number
         done: list[tuple[int, Output]] = []
-        for key, entry in zip(window.keys, prepared, strict=True):
+        for key, job, entry in zip(window.keys, jobs, prepared, strict=True):
             if isinstance(entry, Prepared):
-                self._ready.append(_Ready(key, entry, seconds))
+                self._ready.append(_Ready(key, job, entry, seconds))
             else:
                 done.append((key, entry if isinstance(entry, Output) else Output(fault=entry.fault())))
         self._dispatch()
@@ -151,8 +153,10 @@ class Host:
 
     async def _run(self, entries: "list[_Ready]", slot: int) -> None:
         assert self._runtime is not None
-        batch = [entry.prepared for entry in entries]
-        outputs, measured = await self._loop.run_in_executor(self._streams, compute, self._runtime, batch, slot)
+        batch, jobs = [entry.prepared for entry in entries], [entry.job for entry in entries]
+        outputs, measured = await self._loop.run_in_executor(
+            self._streams, compute, self._runtime, batch, slot, jobs
+        )
         self._running -= 1
         if slot < self._runtime.profile.slots:
             self._idle.add(slot)
