@@ -1,5 +1,6 @@
 """What a stranger may do with a connection, and what it costs us: raw sockets against a real server."""
 
+import contextlib
 import signal
 import socket
 import subprocess
@@ -140,3 +141,24 @@ def test_a_client_that_never_reads_its_answer_does_not_keep_the_server_from_endi
             assert server.process.wait(30) == 0
         except subprocess.TimeoutExpired:
             pytest.fail("it did not end")
+
+
+def test_what_nobody_reads_is_bounded_and_whoever_reads_gets_his_answer(virtual_home):
+    """The one that has read nothing for the longest makes room."""
+    body = b'{"items":[' + b",".join([b'{"text":"t"}'] * 3000) + b"]}"
+    asked = post(body, "accept: application/json")
+    bounds = ("--max-unread-bytes", "20000000", "--write-timeout", "600")
+    with serving(virtual_home, *bounds) as server, contextlib.ExitStack() as held:
+        deaf = [held.enter_context(connect(server)) for _ in range(5)]
+        for sock in deaf:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.sendall(asked)
+        with connect(server) as sock:
+            sock.sendall(asked)
+            assert " 200 " in read_answer(sock).splitlines()[0]
+        assert open_connections(server) < len(deaf)
+
+
+def open_connections(server) -> float:
+    page = httpx.get(f"{server.url}/metrics").text
+    return float(next(line for line in page.splitlines() if line.startswith("shoal_connections ")).split()[1])

@@ -5,6 +5,7 @@ import itertools
 import random
 from collections import deque
 
+import msgspec
 import pytest
 
 from shoal.protocol.envelope import Chunk, Envelope, Job
@@ -196,3 +197,21 @@ async def test_the_queue_learns_from_answers_and_not_from_refusals_or_from_who_l
     with pytest.raises(QueueFull, match="--max-wait") as refused:
         await flood()
     assert 1.0 < refused.value.detail["seen"] < 1.05
+
+
+async def test_a_backlog_of_old_batch_jobs_takes_a_share_and_not_all():
+    now = 1000.0
+    queue = InProcessQueue(Limits(), clock=lambda: now)
+    for number in range(20):
+        await queue.publish(batch_job(f"batch {number}", now))
+    now += 60
+    for number in range(20):
+        await queue.publish(job(f"quick {number}", now))
+    taken = await queue.pull("m", max_jobs=20, max_bytes=1 << 20, wait_s=0)
+    assert [lent.job.envelope.priority for lent in taken].count("batch") == 5
+    assert taken[0].job.envelope.id == "batch 0"
+
+
+def batch_job(name: str, now: float) -> Job:
+    made = job(name, now)
+    return Job(msgspec.structs.replace(made.envelope, priority="batch", deadline=now + 600), made.body)

@@ -18,6 +18,7 @@ from shoal.queue.answers import Answer
 from shoal.queue.waits import Crowd, refusal
 
 log = logging.getLogger("shoal.queue")
+PROMOTED_EVERY = 4
 
 
 class InProcessQueue:
@@ -186,6 +187,7 @@ class _Line:
         self._batch: deque[Job] = deque()
         self._parked: deque[asyncio.Future[None]] = deque()
         self.size_bytes = 0
+        self._turn = 0
 
     @property
     def jobs(self) -> int:
@@ -200,10 +202,14 @@ class _Line:
         return not self.jobs and not self._parked
 
     def next_queue(self, promote_before: float) -> deque[Job]:
-        """Interactive first, unless a batch job has waited since before `promote_before`."""
-        if self._batch and (not self._interactive or self._batch[0].envelope.received < promote_before):
-            return self._batch
-        return self._interactive
+        """Interactive first; of both, a batch job that has waited since before `promote_before` has one turn in
+        PROMOTED_EVERY: always first, a long batch backlog would keep everybody else waiting."""
+        if not self._batch or not self._interactive:
+            return self._batch or self._interactive
+        if self._batch[0].envelope.received >= promote_before:
+            return self._interactive
+        self._turn += 1
+        return self._batch if self._turn % PROMOTED_EVERY == 1 else self._interactive
 
     def append(self, job: Job) -> None:
         self._queue_of(job).append(job)
