@@ -10,12 +10,13 @@ from typing import Protocol
 from shoal.catalog import Model
 from shoal.dialects import Reply
 from shoal.dialects.refusals import for_anyone
-from shoal.gateway import accounts, admission, routing
+from shoal.gateway import accounts, admission, routing, watching
 from shoal.gateway.asgi import LEAVING, Body, BodyBudget, Receive, Scope, Send, head, send_refusal, send_reply
 from shoal.gateway.early import Early
 from shoal.gateway.pages import Pages, States
 from shoal.gateway.settings import GatewaySettings
 from shoal.gateway.waiting import Leaving, Watch
+from shoal.gateway.watching import Watchers
 from shoal.observe import log as logs
 from shoal.observe import metrics, traces
 from shoal.protocol.envelope import Envelope, Job
@@ -26,6 +27,7 @@ from shoal.protocol.errors import (
     InvalidInput,
     MethodNotAllowed,
     ModelLoading,
+    NotFound,
     QueueFull,
     RequestTimeout,
     ResourceExhausted,
@@ -57,10 +59,12 @@ class Gateway:
         self._budget = BodyBudget(settings.max_in_flight_bytes)
         self._loop = asyncio.get_running_loop()  # to ask for it each time is a system call on Python 3.11
         self._ids = map(f"{secrets.token_hex(6)}{{:x}}".format, itertools.count(1))
-        self.early = Early(queue, self.resolve, settings, self._ids)
+        self.early = Early(queue, self.resolve, settings, self._ids, pages.traffic)
+        self._watchers = Watchers(pages.cluster_status, settings.write_timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "websocket":
+            await self._watch(scope, receive, send)
             return
         began = time.perf_counter()
         if self._settings.access_log:
@@ -77,19 +81,37 @@ class Gateway:
             if page is not None:
                 if page.needs_key:
                     admission.check_key(headers, self._settings)
-                reply = await page.answer(scope["path"], scope["query_string"])
+                known = page.for_known is not None and admission.has_key(headers, self._settings)
+                answer = page.for_known if known else page.answer
+                reply = await answer(scope["path"], scope["query_string"])
                 await send_reply(send, reply, head_only=scope["method"] == "HEAD")
                 return page.name, reply.status
             target = routing.find(scope["method"], scope["path"])
         except ShoalError as error:
+            metrics.refused(error.code)
             reply = _with_allow(for_anyone(error), error)
             await send_reply(send, reply)
             return "none", reply.status
         leaving: Leaving = scope.get("state", {}).get(LEAVING, set())
         if traces.is_on():
             status = await accounts.traced(self._compute, target, headers, leaving, receive, send)
-            return target.route.name, status
-        return target.route.name, await self._compute(target, headers, leaving, receive, send)
+        else:
+            status = await self._compute(target, headers, leaving, receive, send)
+        self._pages.traffic.over(status)
+        return target.route.name, status
+
+    async def _watch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """1. A path that is watched. 2. Key. 3. Room for one more."""
+        try:
+            if scope["path"] != "/ws/cluster-status":  # 1
+                raise NotFound(f"nothing to watch at {scope['path'][:200]!r}")
+            admission.check_key(admission.headers_of(scope["headers"]), self._settings)  # 2
+            self._watchers.check_room()  # 3
+        except ShoalError as error:
+            metrics.refused(error.code)
+            await watching.refuse(send, for_anyone(error))
+            return
+        await self._watchers.serve(receive, send)
 
     async def _compute(
         self, target: routing.Target, headers: admission.Headers, leaving: Leaving, receive: Receive, send: Send
@@ -137,6 +159,7 @@ class Gateway:
             metrics.IN_FLIGHT.set(self._in_flight)
         if started:  # a stream that broke: the connection ends without its last chunk, which says so
             raise ConnectionError("the answer broke off")
+        metrics.refused(refused.code)
         reply = target.dialect.refuse(refused, accept=headers.get(b"accept", b"").decode("latin-1"))
         reply = Reply(reply.status, (*reply.headers, ("x-request-id", request_id)), reply.body)
         await send_refusal(send, reply, body)

@@ -18,15 +18,14 @@ from shoal.gateway.waiting import Leaving
 from shoal.observe import metrics
 
 _CONTINUE = b"HTTP/1.1 100"
-_CLOSE = (b"connection", b"close")
-_UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
+_UPGRADE = re.compile(rb"\r\nupgrade:[ \t]*h2c[^\r\n]*", re.IGNORECASE)
 
 
 class _Joining:
     """A transport that keeps an answer's head back until its body begins: one system call, and one packet."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
+        self.plain = self._transport = transport
         self._head = b""
 
     def write(self, data: bytes) -> None:

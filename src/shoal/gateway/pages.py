@@ -10,17 +10,17 @@ import msgspec
 from shoal.catalog import Card, Model
 from shoal.catalog.variants import variants_of
 from shoal.dialects import Reply
+from shoal.gateway import capacity, overview
+from shoal.gateway.overview import Traffic
 from shoal.observe import metrics
-from shoal.protocol.errors import ModelNotFound
+from shoal.protocol.errors import ModelNotFound, QueueUnavailable
 from shoal.protocol.facts import Facts
 from shoal.protocol.status import ModelStatus, NodeStatus
-from shoal.queue import Queue
+from shoal.queue import Depth, Queue
 from shoal.version import __version__
 
 States = Callable[[], Mapping[str, ModelStatus]]
 _ABSENT = ModelStatus(state="absent")
-_GPUS = ("cuda", "mps")
-_SIE_STATES = {"absent": "available", "ready": "loaded", "stopping": "unloading"}
 
 
 class Listing(Protocol):
@@ -30,11 +30,12 @@ class Listing(Protocol):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """`answer` gets the path and the raw query string."""
+    """`answer` gets the path and the raw query string; so does `for_known`, for those with a key."""
 
     name: str
     answer: Any
     needs_key: bool = True
+    for_known: Any = None
 
 
 class Pages:
@@ -58,11 +59,12 @@ class Pages:
         self._console = console
         self._nodes = nodes
         self._began = time.time()
+        self.traffic = Traffic()
         self._exact = {
             "/livez": Page("livez", self._live, needs_key=False),
             "/healthz": Page("healthz", self._live, needs_key=False),
             "/readyz": Page("readyz", self._readiness, needs_key=False),
-            "/health": Page("health", self._health, needs_key=False),
+            "/health": Page("health", self._counts, needs_key=False, for_known=self._health),
             "/info": Page("info", self._info),
             "/v1/models": Page("models", self._models),
             "/metrics": Page("metrics", self._metrics),
@@ -85,19 +87,43 @@ class Pages:
         lacking = self._lacking()
         return _text(503, f"not ready: {lacking}") if lacking else _text(200, "ready")
 
-    async def _health(self, path: str, query: bytes) -> Reply:
+    async def _counts(self, path: str, query: bytes) -> Reply:
         """Status for TEI's clients, and the counts that the native SDK reads."""
+        return self._well({"workers": []})
+
+    async def _health(self, path: str, query: bytes) -> Reply:
+        """With what the SDK reads of each node."""
+        workers = capacity.workers(self._nodes())
+        kinds = sorted({worker["gpu"] for worker in workers})
+        return self._well({"workers": workers, "configured_gpu_types": kinds, "live_gpu_types": kinds})
+
+    def _well(self, more: dict[str, Any]) -> Reply:
         ready = not self._lacking()
-        nodes = self._nodes()
-        gpus = sum(device.kind in _GPUS for node in nodes for device in node.devices)
-        loaded = sum(status.state == "ready" for status in self._states().values())
-        body: dict[str, Any] = {
-            "type": "gateway",
-            "status": "healthy" if ready else "not ready",
-            "cluster": {"worker_count": len(nodes), "gpu_count": gpus, "models_loaded": loaded},
-            "workers": [],
-        }
-        return _json(200 if ready else 503, body)
+        body = {"type": "gateway", "status": "healthy" if ready else "not ready", "cluster": self._summary()}
+        return _json(200 if ready else 503, body | more)
+
+    def _summary(self) -> dict[str, Any]:
+        return capacity.summary(self._nodes(), self._states(), self.traffic.told()["answered_per_s"])
+
+    async def cluster_status(self) -> bytes:
+        """What `/ws/cluster-status` says once a second."""
+        nodes, states, depths = self._nodes(), self._states(), await self._depths()
+        names = [model.name for model in self._with_variants(states)]
+        return msgspec.json.encode(
+            {
+                "timestamp": time.time(),
+                "cluster": self._summary(),
+                "workers": capacity.workers(nodes),
+                "models": capacity.models(names, nodes, states, depths),
+            }
+        )
+
+    async def _depths(self) -> Mapping[str, Depth]:
+        """None while the queue server is away: whoever looks wants to see the rest."""
+        try:
+            return await self._queue.depths()
+        except QueueUnavailable:
+            return {}
 
     async def _info(self, path: str, query: bytes) -> Reply:
         """The model that TEI's routes answer with, in TEI's words. Raises ModelNotFound where there is none."""
@@ -134,12 +160,17 @@ class Pages:
     async def _metrics(self, path: str, query: bytes) -> Reply:
         metrics.QUEUE_JOBS.clear()
         metrics.QUEUE_OLDEST.clear()
-        for line, depth in (await self._queue.depths()).items():
+        for line, depth in (await self._depths()).items():
             metrics.QUEUE_JOBS.labels(line).set(depth.jobs)
             metrics.QUEUE_OLDEST.labels(line).set(time.time() - depth.oldest)
         for name, status in self._states().items():
             metrics.MODEL_STATE.labels(name).set(status.state == "ready")
             metrics.MODEL_BYTES.labels(name).set(status.memory_bytes)
+        metrics.forget_nodes()
+        for node in self._nodes():
+            metrics.node(
+                node.node, node.memory_used_bytes, node.memory_budget_bytes, msgspec.to_builtins(node.lines)
+            )
         return Reply(200, (("content-type", "text/plain; version=0.0.4; charset=utf-8"),), metrics.page())
 
     async def _models(self, path: str, query: bytes) -> Reply:
@@ -155,8 +186,7 @@ class Pages:
         return _json(200, self._described(model, self._states()))
 
     async def _status(self, path: str, query: bytes) -> Reply:
-        states = self._states()
-        depths = await self._queue.depths()
+        states, nodes, depths = self._states(), self._nodes(), await self._depths()
         models = [
             self._described(model, states)
             | {
@@ -169,8 +199,11 @@ class Pages:
             "uptime_s": round(time.time() - self._began, 1),
             "version": __version__,
             "ready": not self._lacking(),
+            "lacking": self._lacking(),
+            "traffic": self.traffic.told() | {"refusals": metrics.refusals()},
         }
-        return _json(200, totals | {"models": models, "nodes": self._nodes()})
+        lines = overview.lines(depths, nodes, time.time())
+        return _json(200, totals | {"models": models, "lines": lines, "nodes": nodes})
 
     def _in_order(self) -> list[Model]:
         """The defaults first, encoders before the rest, then by name."""
@@ -199,7 +232,7 @@ class Pages:
             "owned_by": model.name.partition("/")[0],
             "name": model.name,
             "loaded": status.state == "ready",
-            "state": _SIE_STATES.get(status.state, status.state),
+            "state": capacity.STATES.get(status.state, status.state),
             "last_error": {"message": status.failure} if status.failure else None,
             "tasks": list(facts.tasks),
             "inputs": ["text"],

@@ -11,6 +11,7 @@ from shoal.gateway.app import Gateway
 from shoal.gateway.connection import Connection
 from shoal.gateway.settings import GatewaySettings
 from shoal.gateway.unread import Unread
+from shoal.gateway.watching import MOST_SAID_BYTES, WebSocket
 
 log = logging.getLogger("shoal.gateway")
 
@@ -72,7 +73,8 @@ def make_server(app: Gateway, settings: GatewaySettings, linger_s: float = 0.0) 
         {"settings": settings, "early": app.early, "unread": Unread(settings.max_unread_bytes)},
     )
     config = uvicorn.Config(
-        app, http=bounded, ws="none", lifespan="off", interface="asgi3", access_log=False, log_config=None,
+        app, http=bounded, ws=WebSocket, ws_max_size=MOST_SAID_BYTES, ws_per_message_deflate=False,
+        lifespan="off", interface="asgi3", access_log=False, log_config=None,
         server_header=False, date_header=False, proxy_headers=False, backlog=4096, timeout_keep_alive=75,
     )  # fmt: skip
     server = Server(config)

@@ -92,6 +92,14 @@ def refused(code: str) -> None:
     REFUSALS.labels(code).inc()
 
 
+def refusals() -> dict[str, int]:
+    """How many of each code so far."""
+    found: dict[str, int] = {}
+    for metric in REFUSALS.collect():
+        found |= {s.labels["code"]: int(s.value) for s in metric.samples if s.name == "shoal_refusals_total"}
+    return found
+
+
 def waited(model: str, seconds: float) -> None:
     """Count one job that a node took."""
     _queue_seconds(model).observe(seconds)

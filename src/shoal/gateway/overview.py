@@ -1,0 +1,91 @@
+"""The whole at a glance, for `/status`, `shoal top` and the page: what comes in, and each line over all nodes.
+
+Pure but for the counts that `Traffic` keeps. What the words mean stands at `protocol.status.LineStatus`.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from shoal.observe.rates import Rate
+from shoal.protocol.status import LineStatus, NodeStatus
+from shoal.queue import Depth
+
+
+class Traffic:
+    """Requests to compute that this gateway answered, refusals apart."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._answered, self._refused = Rate(clock()), Rate(clock())
+
+    def over(self, status: int) -> None:
+        (self._answered if status < 400 else self._refused).add(self._clock())
+
+    def told(self) -> dict[str, float]:
+        now = self._clock()
+        return {
+            "answered_per_s": round(self._answered.per_second(now), 2),
+            "refused_per_s": round(self._refused.per_second(now), 2),
+            "answered": int(self._answered.total),
+            "refused": int(self._refused.total),
+        }
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A line with jobs in the queue or at a node. Shares and waits are means over the nodes, by what each did."""
+
+    model: str
+    queued_jobs: int
+    queued_bytes: int
+    oldest_s: float
+    nodes: int
+    jobs_in_hand: int
+    useful_tokens_per_s: float
+    items_per_s: float
+    wait_s: float
+    busy_share: float
+    fill: float
+    padding: float
+    given_back: int
+    redelivered: int
+    claimed_loads: int
+
+
+def lines(depths: Mapping[str, Depth], nodes: Iterable[NodeStatus], now: float) -> list[Line]:
+    """The most pressing first: by the age of the oldest job, then by what is at work. `now` in unix seconds."""
+    told: dict[str, list[LineStatus]] = {model: [] for model in depths}
+    for node in nodes:
+        for model, status in node.lines.items():
+            told.setdefault(model, []).append(status)
+    found = [_line(model, depths.get(model), of_nodes, now) for model, of_nodes in told.items()]
+    return sorted(
+        found, key=lambda line: (-line.oldest_s, -line.busy_share, -line.useful_tokens_per_s, line.model)
+    )
+
+
+def _line(model: str, depth: Depth | None, told: list[LineStatus], now: float) -> Line:
+    items = sum(status.items_per_s for status in told)
+
+    def mean(value: Callable[[LineStatus], float]) -> float:
+        return round(sum(value(status) * status.items_per_s for status in told) / items, 4) if items else 0.0
+
+    at_work = [status for status in told if status.busy_share or status.jobs_in_hand]
+    return Line(
+        model=model,
+        queued_jobs=depth.jobs if depth else 0,
+        queued_bytes=depth.size_bytes if depth else 0,
+        oldest_s=round(max(0.0, now - depth.oldest), 3) if depth and depth.jobs else 0.0,
+        nodes=len(at_work),
+        jobs_in_hand=sum(status.jobs_in_hand for status in told),
+        useful_tokens_per_s=round(sum(status.useful_tokens_per_s for status in told), 1),
+        items_per_s=round(items, 1),
+        wait_s=mean(lambda status: status.wait_s),
+        busy_share=round(sum(status.busy_share for status in at_work) / len(at_work), 3) if at_work else 0.0,
+        fill=mean(lambda status: status.fill),
+        padding=mean(lambda status: status.padding),
+        given_back=sum(status.given_back for status in told),
+        redelivered=sum(status.redelivered for status in told),
+        claimed_loads=sum(status.claimed_loads for status in told),
+    )
