@@ -18,6 +18,7 @@ from shoal.gateway.waiting import Leaving
 from shoal.observe import metrics
 
 _CONTINUE = b"HTTP/1.1 100"
+_CLOSE = (b"connection", b"close")
 _UPGRADE = re.compile(rb"\r\nupgrade:[ \t]*h2c[^\r\n]*", re.IGNORECASE)
 
 
