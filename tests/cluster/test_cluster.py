@@ -151,12 +151,15 @@ async def test_a_node_told_to_end_finishes_what_it_began_and_another_takes_the_r
 
 async def test_a_gateway_told_to_end_answers_what_it_accepted_and_says_that_it_was_the_last(virtual_home):
     with cluster(virtual_home, nodes=1) as running:
-        async with client_of(running.url) as client:
-            assert "connection" not in (await encode(client, "warm")).headers
+        async with client_of(running.url) as client, client_of(running.url) as seldom:
+            for each in (client, seldom):
+                assert "connection" not in (await encode(each, "warm")).headers
             asked = [asyncio.create_task(encode(client, f"shoal:virtual:slow=0.5 {n}")) for n in range(10)]
             await until(lambda: in_hand(running) >= 2)
             running.gateways[0].ask_to_end()
-            answers = await asyncio.gather(*asked)
+            await until(lambda: "draining" in running.gateways[0].log.read_text())
+            await asyncio.sleep(0.3)  # longer than the server takes to see that it is to end
+            answers = [await encode(seldom, "on a connection from before"), *await asyncio.gather(*asked)]
         assert {response.status_code for response in answers} == {200}
         assert {response.headers["connection"] for response in answers} == {"close"}
         assert await asyncio.to_thread(running.gateways[0].process.wait, 30) == 0

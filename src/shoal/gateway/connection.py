@@ -18,7 +18,6 @@ from shoal.gateway.waiting import Leaving
 from shoal.observe import metrics
 
 _CONTINUE = b"HTTP/1.1 100"
-_CLOSE = (b"connection", b"close")
 _UPGRADE = re.compile(rb"\r\nupgrade:[ \t]*h2c[^\r\n]*", re.IGNORECASE)
 
 
@@ -98,13 +97,13 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body = False, True
         self._cancel_head_timer()
-        if self.is_ending:
-            self.headers.append(_CLOSE)
-        elif self.early.is_on and self._is_plain():
+        if self.early.is_on and self._is_plain():
             self._held = b""
             self._head_timer = self.loop.call_later(self.settings.head_timeout_s, self._release)
             return
         super().on_headers_complete()
+        if self.is_ending:
+            self.end_after_answer()
 
     def on_body(self, body: bytes) -> None:
         if self._held is None:
@@ -137,10 +136,10 @@ class Connection(HttpToolsProtocol):
     def _release(self) -> None:
         """The application gets the request after all, as much of it as is here."""
         self._cancel_head_timer()
-        if self.is_ending:
-            self.headers.append(_CLOSE)
         body, self._held = self._held, None
         super().on_headers_complete()
+        if self.is_ending:
+            self.end_after_answer()
         if body:
             super().on_body(body)
 
@@ -157,9 +156,9 @@ class Connection(HttpToolsProtocol):
             )
 
     def end_after_answer(self) -> None:
-        """The answer that is due, if any, is the last. uvicorn copies a request's `connection: close` to it."""
-        if self.cycle is not None and not self.cycle.response_started:
-            self.headers.append(_CLOSE)
+        """The answer that is due, if any, is the last, and says so."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
 
     def on_response_complete(self) -> None:
         self._joining.flush()  # an answer to HEAD has no body
