@@ -139,7 +139,7 @@ async def node(process: NodeProcess) -> None:
     store, stopping = Store(process.home), on_signals()
     name, pool = process.name or node_name(), process.membership.pool
     queue = await _join(process.membership, None, name)
-    agent = make_agent(queue, store, process.settings, process.max_items)
+    agent = make_agent(queue, store, process.settings, process.max_items, queue.board, name)
     telling = Telling(agent, name, pool)
     agent.start()
     collect_seldom()

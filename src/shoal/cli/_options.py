@@ -37,6 +37,12 @@ MaxItems = Annotated[int, typer.Option(min=1, help="Items in one request.")]
 QueueJobs = Annotated[int, typer.Option(min=1, help="Jobs that may wait for one model.")]
 QueueBytes = Annotated[int, typer.Option(min=1, help="Bytes that may wait for one model.")]
 MaxWait = Annotated[float, typer.Option(min=1e-3, help="Seconds an interactive request may have to wait.")]
+Devices = Annotated[
+    str, typer.Option(help="Kind and number of devices, each with its own replicas: cpu, cpu:2, cuda, virtual:4.")
+]
+LatencyMs = Annotated[
+    float, typer.Option(min=1, help="A batch is to run in half of this, where nodes share the work.")
+]
 LogFormat = Annotated[Literal["text", "json"], typer.Option()]
 AccessLog = Annotated[bool, typer.Option("--access-log", help="Log a line for each request.")]
 Otlp = Annotated[

@@ -28,6 +28,7 @@ from shoal.node.telling import Telling, node_name
 from shoal.observe import log as logs
 from shoal.observe.garbage import collect_seldom
 from shoal.queue import Limits, Queue
+from shoal.queue.board import Board
 from shoal.queue.inprocess import InProcessQueue
 
 log = logging.getLogger("shoal")
@@ -81,9 +82,11 @@ async def serve(road: Road) -> None:
     log.info("stopped")
 
 
-def make_agent(queue: Queue, store: Store, settings: Settings, max_items: int) -> Agent:
+def make_agent(
+    queue: Queue, store: Store, settings: Settings, max_items: int, board: Board | None = None, name: str = ""
+) -> Agent:
     measured, profiles = MeasuredStore(store.home / "measured"), Profiles(store.home, devices.kind())
-    return Agent(queue, store, settings, measured, profiles, max_items)
+    return Agent(queue, store, settings, measured, profiles, max_items, board, name)
 
 
 def say_if_empty(store: Store) -> None:

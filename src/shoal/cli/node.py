@@ -14,6 +14,8 @@ def command(app: typer.Typer) -> None:
         pool: o.Pool = "default",
         pin: o.Pin = None,
         memory: o.Memory = "",
+        devices: o.Devices = "",
+        latency_ms: o.LatencyMs = 100.0,
         home: o.Home = None,
         name: Annotated[str, typer.Option(help="What this node is called; else made up from the host's.")] = "",
         drain_within: o.DrainWithin = 30.0,
@@ -28,7 +30,7 @@ def command(app: typer.Typer) -> None:
     ) -> None:
         """Compute for a cluster with the models that are here, until Ctrl-C, which finishes what was begun."""
         from shoal.cli import _cluster
-        from shoal.node import devices
+        from shoal.node import devices as here
         from shoal.node.settings import Settings
 
         process = _cluster.NodeProcess(
@@ -38,8 +40,10 @@ def command(app: typer.Typer) -> None:
             ),
             home=home, max_items=max_items, name=name, drain_s=drain_within,
             settings=Settings(
-                memory_bytes=o.parse_size(memory) if memory else int(devices.memory_bytes() * 0.7),
+                memory_bytes=o.parse_size(memory) if memory else int(here.memory_bytes() * 0.7),
                 pinned=frozenset(pin or ()),
+                devices=here.named(devices or here.usual()),
+                latency_s=latency_ms / 1e3,
             ),
         )  # fmt: skip
         _cluster.run_node(process)

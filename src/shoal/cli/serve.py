@@ -12,6 +12,7 @@ def command(app: typer.Typer) -> None:
         port: o.Port = 8080,
         pin: o.Pin = None,
         memory: o.Memory = "",
+        devices: o.Devices = "",
         home: o.Home = None,
         key_file: o.KeyFile = None,
         timeout: o.Timeout = 120.0,
@@ -36,7 +37,7 @@ def command(app: typer.Typer) -> None:
         """Serve the models that are here, until Ctrl-C, which finishes what was accepted."""
         from shoal.cli import _road
         from shoal.gateway.settings import GatewaySettings
-        from shoal.node import devices
+        from shoal.node import devices as here
         from shoal.node.settings import Settings
         from shoal.queue import Limits
 
@@ -51,8 +52,9 @@ def command(app: typer.Typer) -> None:
                 access_log=access_log,
             ),
             node=Settings(
-                memory_bytes=o.parse_size(memory) if memory else int(devices.memory_bytes() * 0.7),
+                memory_bytes=o.parse_size(memory) if memory else int(here.memory_bytes() * 0.7),
                 pinned=frozenset(pin or ()),
+                devices=here.named(devices or here.usual()),
             ),
             queue=Limits(jobs_per_line=queue_jobs, bytes_per_line=queue_bytes, max_wait_s=max_wait),
         )  # fmt: skip

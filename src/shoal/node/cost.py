@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
+LEAST_FIXED_S = 0.0005
 FORGETTING = 0.998  # a drifting machine is followed within about five hundred micro-batches
 _SCALE = np.array([1.0, 1e-3, 1e-6])  # features of like size keep the fit well conditioned
 
@@ -24,8 +25,11 @@ class Cost(msgspec.Struct, frozen=True):
         return self.a + self.b * tokens + self.c * square
 
     def good_batch_tokens(self, multiple: float = 12.0) -> float:
-        """Tokens at which a batch is 1 - 1/(multiple + 1) efficient (PULL: 9 to 18 times a/b)."""
-        return multiple * self.a / self.b if self.b > 0 else float("inf")
+        """Tokens at which a batch is 1 - 1/(multiple + 1) efficient (PULL: 9 to 18 times a/b).
+
+        A window costs the node and its runtime LEAST_FIXED_S anyhow, also where `a` was learned to be nothing.
+        """
+        return multiple * max(self.a, LEAST_FIXED_S) / self.b if self.b > 0 else float("inf")
 
 
 class Learner:

@@ -113,6 +113,11 @@ def _on_pytorch(facts: Facts, tolerance: float, device: str, streams: int) -> Pr
     )  # fmt: skip
 
 
+def usual() -> str:
+    """The devices of a node that is told nothing: every CUDA device where PyTorch can use them, else one."""
+    return accelerator() if accelerator() == "cuda" else "cpu"
+
+
 def named(given: str) -> tuple[str, ...]:
     """The devices of a node by their kind and number: "cpu", "cpu:2" (so many replicas of a model share the
     processor), "cuda" (all there are), "cuda:2", "virtual:4". Raises InvalidInput.

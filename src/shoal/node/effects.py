@@ -38,6 +38,21 @@ class Effects(Protocol):
     def refuse(self, ticket: Ticket, error: ShoalError) -> None:
         """The whole job fails: reply with the error, acknowledge."""
 
+    def give_back(self, ticket: Ticket) -> None:
+        """Untouched: it returns to the queue, for another node."""
+
+    def share(self, ticket: Ticket, indices: list[int]) -> None:
+        """Ask other nodes for these items of it; `part_answered` or `part_lost` follows."""
+
+    def ask_waiting(self, line: str) -> None:
+        """Find out whether another node waits for jobs of it; `others_wait` follows if one does."""
+
+    def claim(self, line: str, until: float) -> None:
+        """Tell the other nodes that this one loads it; `claimed` follows if none did so before."""
+
+    def release(self, line: str) -> None:
+        """The claim is over."""
+
     def drop(self, ticket: Ticket) -> None:
         """Nobody waits for the answer: acknowledge only."""
 

@@ -5,6 +5,9 @@ Part of the scheduler: it changes replicas and tickets, reads no clock, and deci
 
 import itertools
 import math
+from collections.abc import Sequence
+
+import msgspec
 
 from shoal.node import batching
 from shoal.node.effects import Effects
@@ -45,14 +48,18 @@ class Feeding:
             replica.sent_after.popleft()
         replica.backlog += sum(batches for _, batches in replica.sent_after)
         finished = 0
+        landed: list[Flight] = []
         for key, output in zip(answer.keys, answer.outputs, strict=True):
             flight = replica.flying.pop(key, None)
             if flight is not None:
+                landed.append(flight)
                 finished += self._settle(replica, flight, output, answer)
+        replica.settled(landed, now)
         if answer.measured is not None:
             measured = answer.measured
             if measured.items > 1 or not replica.profile.lone:  # alone, it has more than its share of the device
                 replica.line.learner.learn(measured.tokens, measured.square, measured.seconds)
+            _learn_padding(replica.line, measured.tokens, answer.outputs)
         replica.last_used = replica.last_heard = replica.line.last_used = now
         if finished > 1:
             replica.line.linger_until = now + batching.LINGER_S
@@ -75,16 +82,17 @@ class Feeding:
                 suspect = Flight(flight.ticket, flight.index, suspected=True, strikes=strikes)
                 line.suspects.appendleft(suspect)
 
-    def forget(self, line: Line, ticket: Ticket) -> None:
-        """Nobody waits for it: what is not yet sent never is, what is in flight is called back."""
-        for replica, keys in line.forget(ticket):
+    def forget(self, line: Line, ticket: Ticket, now: float) -> None:
+        """It is ours no longer: what is not yet sent never is, what is in flight is called back."""
+        for replica, keys in line.forget(ticket, now):
             self._do.cancel(replica.worker, keys)
 
     def _send_suspect(self, line: Line, replica: Replica, now: float) -> None:
         while line.suspects and not replica.flying:
             suspect = line.suspects.popleft()
             if self._tickets.get(suspect.ticket.id) is suspect.ticket:
-                self._transmit(replica, [suspect], now)
+                again = msgspec.structs.replace(suspect, window=replica.windows + 1)
+                self._transmit(replica, [again], now)
 
     def _send(self, replica: Replica, batches: float, takers: int, now: float) -> None:
         line, profile = replica.line, replica.profile
@@ -94,12 +102,13 @@ class Feeding:
             items, tokens = min(items, most[0]), min(tokens, most[1])
         window, late = line.waiting.fill(items, tokens, line.known.tokens_per_byte, now)
         for ticket in late:
-            self._give_up(line, ticket)
+            self._give_up(line, ticket, now)
         if window:
-            flights = [Flight(ticket, index) for ticket, index in window]
+            flights = [Flight(ticket, index, window=replica.windows + 1) for ticket, index in window]
             self._transmit(replica, flights, now)
 
     def _transmit(self, replica: Replica, window: list[Flight], now: float) -> None:
+        line = replica.line
         keys = [next(self._keys) for _ in window]
         items: list[Item] = [flight.ticket.items[flight.index] for flight in window]
         if not replica.flying:
@@ -107,12 +116,14 @@ class Feeding:
             replica.sent_after.clear()
             replica.last_heard = now
         # Each idle stream takes a share, however thin.
-        batches = max(replica.line.batches_in(items), min(len(items), replica.profile.streams - replica.backlog))
+        batches = max(line.batches_in(items), min(len(items), replica.profile.streams - replica.backlog))
         replica.flying.update(zip(keys, window, strict=True))
         replica.windows += 1
         replica.sent_after.append((replica.windows, batches))
         replica.backlog += batches
         replica.sent_at = now
+        tokens = line.tokens_in(len(items), sum(item.size_bytes for item in items))
+        replica.opened(replica.windows, len(items), line.seconds(replica.profile, len(items), tokens), now)
         self._do.send(replica.worker, keys, items)
 
     def _settle(self, replica: Replica, flight: Flight, output: Output, answer: Answer) -> bool:
@@ -126,15 +137,28 @@ class Feeding:
             ticket.tokenize_s = max(ticket.tokenize_s, answer.measured.tokenize_seconds)
         if not ticket.settle(flight.index, output):
             return False
-        del self._tickets[ticket.id]
-        self._do.finish(ticket)
+        self.finish(replica.line, ticket)
         return True
 
-    def _give_up(self, line: Line, ticket: Ticket) -> None:
+    def finish(self, line: Line, ticket: Ticket) -> None:
+        """Every item has its output."""
+        del self._tickets[ticket.id]
+        if size := len(ticket.delivery.job.body):
+            ratio = sum(output.tokens for output in ticket.outputs if output is not None) / size
+            line.tokens_per_body_byte += 0.02 * (min(max(ratio, 0.001), 4.0) - line.tokens_per_body_byte)
+        self._do.finish(ticket)
+
+    def _give_up(self, line: Line, ticket: Ticket, now: float) -> None:
         """Its deadline passed before all of it was sent."""
         self._tickets.pop(ticket.id, None)
-        line.forget(ticket)
+        line.forget(ticket, now)
         self._do.refuse(ticket, DeadlineExceeded("the deadline passed before the work was done"))
+
+
+def _learn_padding(line: Line, computed: int, outputs: Sequence[Output]) -> None:
+    useful = sum(output.tokens for output in outputs)
+    if useful:
+        line.padding += 0.05 * (max(1.0, computed / useful) - line.padding)
 
 
 def _fullness(replica: Replica) -> float:

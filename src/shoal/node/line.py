@@ -3,6 +3,7 @@
 State only, with the few sums that belong to it. The scheduler alone changes it.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from typing import Annotated, Literal
@@ -50,6 +51,10 @@ class Line:
         self.successor: tuple[Model, Profile, Known] | None = None
         self.pulling = False
         self.linger_until = 0.0
+        self.padding = 1.0  # tokens computed for one that is useful
+        self.tokens_per_body_byte = 0.15
+        self.claim_until = 0.0  # we told the others that we load it
+        self.asked_at = 0.0  # when we last asked how many others wait for it
         self.last_used = 0.0
         self.load_attempts = 0
         self.failure: ShoalError | None = None
@@ -112,10 +117,17 @@ class Line:
         """Of all its replicas, those on their way included; one replica's where there is none."""
         return sum(replica.profile.streams for replica in self.replicas) or self.profile.streams
 
+    def seconds(self, profile: Profile, items: int, tokens: float) -> float:
+        """How long a replica is predicted to take for a window of so much."""
+        cost, computed = self.learner.cost, tokens * self.padding
+        batches = max(1.0, items / profile.batch_items, computed / profile.batch_tokens)
+        return (math.ceil(batches) * cost.a + cost.b * computed) / profile.streams
+
     def hand(self) -> pulling.Hand:
-        """What waits here, and how much is worth having."""
+        """What waits here, and who computes it."""
+        devices = tuple(pulling.Device(r.profile.streams, r.due_at) for r in self.replicas)
         return pulling.Hand(
-            streams=self.streams,
+            devices=devices or (pulling.Device(self.profile.streams),),
             batch_items=self.profile.batch_items,
             batch_tokens=self.profile.batch_tokens,
             held_jobs=len(self.waiting.tickets),
@@ -136,10 +148,10 @@ class Line:
             sent_at=replica.sent_at,
         )
 
-    def forget(self, ticket: Ticket) -> list[tuple[Replica, list[int]]]:
+    def forget(self, ticket: Ticket, now: float) -> list[tuple[Replica, list[int]]]:
         """Take a ticket out of everything; which replicas have items of it, under which keys."""
         self.waiting.remove(ticket)
-        return [(replica, keys) for replica in self.replicas if (keys := replica.forget(ticket))]
+        return [(replica, keys) for replica in self.replicas if (keys := replica.forget(ticket, now))]
 
     def describe(self, now: float) -> ModelStatus:
         status, failed = self.status, self.has_failed(now)

@@ -10,6 +10,7 @@ from shoal.node.devices import on_device
 from shoal.node.effects import Effects
 from shoal.node.line import Line
 from shoal.node.memory import Memory
+from shoal.node.peers import Peers
 from shoal.node.replica import Replica
 from shoal.node.settings import Settings
 from shoal.node.tickets import Ticket
@@ -33,11 +34,12 @@ class Loading:
         lines: dict[str, Line],
         workers: dict[int, Replica],
         tickets: dict[str, Ticket],
+        peers: Peers,
     ) -> None:
         self._do = effects
         self._devices = settings.devices
         self._lines, self._workers, self._tickets = lines, workers, tickets
-        self._memory = Memory(settings.memory_bytes, lines)
+        self._memory = Memory(settings.memory_bytes, lines, peers)
         self.closing = False
         """Set when the node ends: no model is loaded any more, a pinned one neither."""
 

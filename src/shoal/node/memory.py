@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from shoal.node import residency
 from shoal.node.line import Line
+from shoal.node.peers import Peers
 from shoal.node.replica import Replica
 from shoal.protocol.errors import ModelLoadFailed, ShoalError, over_limit
 
@@ -12,8 +13,9 @@ MAX_WAIT_S = 10.0
 
 
 class Memory:
-    def __init__(self, budget_bytes: int, lines: Mapping[str, Line]) -> None:
+    def __init__(self, budget_bytes: int, lines: Mapping[str, Line], peers: Peers) -> None:
         self._budget = budget_bytes
+        self._peers = peers
         self._lines = lines
 
     def room_for(self, line: Line, now: float) -> residency.Plan:
@@ -51,15 +53,21 @@ class Memory:
         return sum(line.size_bytes * len(line.replicas) for line in others)
 
     def _plan(self, needed_bytes: int, now: float, busy_too: bool) -> residency.Plan:
-        residents = [_resident(r, busy_too) for line in self._lines.values() for r in line.replicas]
+        residents = [self._resident(r, busy_too, now) for line in self._lines.values() for r in line.replicas]
         return residency.plan(needed_bytes, self._budget, residents, now)
 
-
-def _resident(replica: Replica, busy_too: bool) -> residency.Resident:
-    line = replica.line
-    # What waits is the line's: that of which there is but one replica is waited for.
-    is_wanted = bool(line.waiting or line.suspects) and len(line.replicas) == 1
-    busy = replica.status != "ready" or ((replica.busy or is_wanted) and not busy_too)
-    return residency.Resident(
-        replica.name, line.size_bytes, busy, line.pinned, replica.loaded_at, replica.last_used, line.known.load_s,
-    )  # fmt: skip
+    def _resident(self, replica: Replica, busy_too: bool, now: float) -> residency.Resident:
+        line = replica.line
+        is_only = len(line.replicas) == 1
+        # What waits is the line's: that of which there is but one replica is waited for.
+        is_wanted = bool(line.waiting or line.suspects) and is_only
+        return residency.Resident(
+            name=replica.name,
+            size_bytes=line.size_bytes,
+            busy=replica.status != "ready" or ((replica.busy or is_wanted) and not busy_too),
+            pinned=line.pinned,
+            loaded_at=replica.loaded_at,
+            last_used=replica.last_used,
+            reload_s=line.known.load_s,
+            is_last=is_only and not self._peers.holders(line.model.name, now),
+        )

@@ -1,24 +1,49 @@
-"""How much of a line a node asks the queue for, and when. Pure: numbers in, a decision out."""
+"""How much of a line a node asks the queue for, when, and what it gives back. Pure: numbers in, a decision out."""
 
 import msgspec
 
+from shoal.node.cost import Cost
+
 HELD_BYTES = 256 * 1024 * 1024
 """Text that may wait in a node's hands for one model; beyond it the jobs stay in the queue."""
+LATE_S = 0.02
+LATE_SHARE = 0.25
+"""A window is late when it takes this much longer than predicted, or LATE_S, whichever is more."""
+MOST_JOBS = 2048
+
+
+class Device(msgspec.Struct, frozen=True):
+    """One replica of the line, and when it is predicted to have nothing left to do; 0 for one that is idle."""
+
+    streams: int
+    due_at: float = 0.0
 
 
 class Hand(msgspec.Struct, frozen=True):
-    """What a node has of one line. `streams` of all its replicas together; `held_*` waits here, unsent."""
+    """What a node has of one line: `held_*` waits here, unsent; `devices` are its replicas, ready or to be."""
 
-    streams: int
+    devices: tuple[Device, ...]
     batch_items: int
     batch_tokens: int
     held_jobs: int = 0
     held_bytes: int = 0
     held_tokens: float = 0.0
 
+    @property
+    def streams(self) -> int:
+        return sum(device.streams for device in self.devices)
 
-def pull_size(hand: Hand, good_batch_tokens: float) -> tuple[int, float]:
-    """Jobs and tokens worth asking the queue for, (0, 0) for none.
+
+class Pull(msgspec.Struct, frozen=True):
+    """Ask for so many jobs and tokens (0: for none), or look again at `wait_until`."""
+
+    jobs: int = 0
+    tokens: float = 0.0
+    wait_until: float | None = None
+
+
+def alone(hand: Hand, cost: Cost) -> Pull:
+    """What to ask for where no other node takes from the line: early, so that there is much to choose from.
 
     As many jobs as one window for every stream has items, whatever they hold: a request of ten thousand texts
     must not keep a single text from being seen, since only jobs in hand can share a window. A window is a good
@@ -26,5 +51,42 @@ def pull_size(hand: Hand, good_batch_tokens: float) -> tuple[int, float]:
     """
     jobs = hand.streams * hand.batch_items - hand.held_jobs
     if jobs <= 0 or hand.held_bytes >= HELD_BYTES:
-        return 0, 0.0
-    return jobs, hand.streams * max(hand.batch_tokens, min(good_batch_tokens, 8 * hand.batch_tokens))
+        return Pull()
+    good = min(cost.good_batch_tokens(), 8.0 * hand.batch_tokens)
+    return Pull(jobs, hand.streams * max(float(hand.batch_tokens), good))
+
+
+def among_others(hand: Hand, cost: Cost, padding: float, target_s: float, round_trip_s: float, now: float) -> Pull:
+    """What to ask for where other nodes take from the same line: what a free device needs, just in time.
+
+    `padding` is how many tokens are computed for one that is useful.
+
+    1. A window waits here already: nothing. One window ahead is enough, more would wait for us elsewhere idle.
+    2. No device will be free before an answer could be here: ask when one will.
+    3. A window for each that will, less what waits here.
+    """
+    window = window_tokens(cost, padding, target_s)
+    by = now + round_trip_s
+    free = [device for device in hand.devices if device.due_at <= by]
+    if hand.held_tokens >= window * max(1, sum(device.streams for device in free)):
+        return Pull()  # 1
+    if not free:
+        return Pull(wait_until=min(device.due_at for device in hand.devices) - round_trip_s)  # 2
+    tokens = window * sum(device.streams for device in free) - hand.held_tokens
+    return Pull(MOST_JOBS, tokens)  # 3
+
+
+def window_tokens(cost: Cost, padding: float, target_s: float) -> float:
+    """Useful tokens of a good batch: 12 times a/b, or what runs in half of the latency target if that is less."""
+    good = cost.good_batch_tokens()
+    in_time = max(0.0, target_s / 2 - cost.a) / cost.b if cost.b > 0 else good
+    return max(1.0, min(good, in_time) / padding)
+
+
+def is_late(due_at: float, predicted_s: float, now: float) -> bool:
+    """Whether a window that was to take `predicted_s` and end at `due_at` keeps others waiting."""
+    return now >= late_at(due_at, predicted_s)
+
+
+def late_at(due_at: float, predicted_s: float) -> float:
+    return due_at + max(LATE_S, LATE_SHARE * predicted_s)

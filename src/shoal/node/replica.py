@@ -5,6 +5,7 @@ State only. The scheduler alone changes it. From its launch to the end of its pr
 """
 
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -19,13 +20,22 @@ if TYPE_CHECKING:
 class Flight(msgspec.Struct, frozen=True):
     """One item at a runtime. `suspected`: another runtime died with it, so nothing else is sent beside it.
 
-    `strikes` counts the deaths at which it was the only item there.
+    `strikes` counts the deaths at which it was the only item there; `window` is the number of that it went with.
     """
 
     ticket: Ticket
     index: int
     suspected: bool = False
     strikes: int = 0
+    window: int = 0
+
+
+class Window(msgspec.Struct):
+    """One that is not answered in full: how many items are left of it, and what was predicted, in seconds."""
+
+    left: int
+    takes_s: float
+    due_at: float
 
 
 class Replica:
@@ -39,6 +49,7 @@ class Replica:
         self.windows = 0
         self.sent_after: deque[tuple[int, float]] = deque()  # (window, micro-batches' worth) not yet seen there
         self.sent_at = 0.0
+        self.open: dict[int, Window] = {}  # by number, the oldest first
         self.launched_at = self.last_used = self.last_heard = now
         self.loaded_at = 0.0
 
@@ -57,12 +68,49 @@ class Replica:
         return self.backlog if self.flying else 0.0
 
     @property
+    def due_at(self) -> float:
+        """When it is predicted to have nothing left to do; 0 if it has nothing now."""
+        return next(reversed(self.open.values())).due_at if self.open else 0.0
+
+    @property
+    def running(self) -> Window | None:
+        """The oldest window; those after it were sent ahead."""
+        return next(iter(self.open.values()), None)
+
+    def opened(self, number: int, items: int, takes_s: float, now: float) -> None:
+        self.open[number] = Window(items, takes_s, max(now, self.due_at) + takes_s)
+
+    def settled(self, flights: Iterable[Flight], now: float) -> None:
+        """These came back: where the oldest window ends with them, the next is predicted anew."""
+        was_running = self.running
+        for flight in flights:
+            window = self.open.get(flight.window)
+            if window is not None:
+                window.left -= 1
+                if not window.left:
+                    del self.open[flight.window]
+        if self.running is not was_running:
+            for window in self.open.values():
+                window.due_at = now = now + window.takes_s
+
+    def ahead(self, ticket: Ticket) -> int:
+        """Items of it that are here but not in the oldest window."""
+        first = next(iter(self.open), 0)
+        return sum(flight.ticket is ticket and flight.window > first for flight in self.flying.values())
+
+    def untouched(self) -> list[Ticket]:
+        """Tickets of which nothing is in the oldest window."""
+        first = next(iter(self.open), 0)
+        begun = {flight.ticket.id for flight in self.flying.values() if flight.window <= first}
+        tickets = {flight.ticket.id: flight.ticket for flight in self.flying.values()}
+        return [ticket for name, ticket in tickets.items() if name not in begun]
+
+    @property
     def has_suspect(self) -> bool:
         return any(flight.suspected for flight in self.flying.values())
 
-    def forget(self, ticket: Ticket) -> list[int]:
+    def forget(self, ticket: Ticket, now: float) -> list[int]:
         """Under which keys it had items of that ticket; it has none any more."""
         keys = [key for key, flight in self.flying.items() if flight.ticket is ticket]
-        for key in keys:
-            del self.flying[key]
+        self.settled([self.flying.pop(key) for key in keys], now)
         return keys

@@ -6,10 +6,16 @@ from typing import Literal
 import msgspec
 
 MIN_RESIDENCY_S = 5.0
+TRAFFIC_S = 60.0
+LAST_COUNTS = 10.0
+"""How much more is lost with the last replica of a model that has traffic than with one of several."""
 
 
 class Resident(msgspec.Struct, frozen=True):
-    """A model that takes memory now. `busy`: it has work in flight or waiting, or is still loading."""
+    """A replica that takes memory now. `busy`: it has work in flight or waiting, or is still loading.
+
+    `is_last`: no other node or device holds the model.
+    """
 
     name: str
     size_bytes: int
@@ -18,6 +24,7 @@ class Resident(msgspec.Struct, frozen=True):
     loaded_at: float
     last_used: float
     reload_s: float = 1.0
+    is_last: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -57,5 +64,6 @@ def plan(needed_bytes: int, budget_bytes: int, residents: Sequence[Resident], no
 
 
 def _loss_per_byte(resident: Resident, now: float) -> float:
-    likelihood = 1.0 / (1.0 + max(0.0, now - resident.last_used))
-    return resident.reload_s * likelihood / max(1, resident.size_bytes)
+    idle_s = max(0.0, now - resident.last_used)
+    weight = LAST_COUNTS if resident.is_last and idle_s < TRAFFIC_S else 1.0
+    return weight * resident.reload_s / (1.0 + idle_s) / max(1, resident.size_bytes)

@@ -4,34 +4,40 @@ It owns every line's and every replica's state, and every ticket. It reads no cl
 process: the caller passes `now` and an `Effects`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from shoal.catalog import Model
-from shoal.node import placement, pulling
+from shoal.node import placement
 from shoal.node.effects import Effects
 from shoal.node.feeding import Feeding
 from shoal.node.line import Known, Line
 from shoal.node.loading import LOAD_WITHIN_S, Loading
+from shoal.node.neighbours import Neighbours
+from shoal.node.peers import Peers
 from shoal.node.replica import Replica
 from shoal.node.settings import Settings
 from shoal.node.tickets import Ticket
 from shoal.protocol.errors import ModelLoadFailed, ModelNotFound, ShoalError
 from shoal.protocol.facts import Profile
 from shoal.protocol.frames import Answer
+from shoal.protocol.items import Output
+from shoal.queue import Depth
 
 STUCK_S = 60.0
 """A runtime that has work and says nothing for this long is killed and started anew."""
 
 
 class Scheduler:
-    def __init__(self, settings: Settings, effects: Effects) -> None:
+    def __init__(self, settings: Settings, effects: Effects, peers: Peers | None = None) -> None:
         self._settings = settings
         self._do = effects
         self.lines: dict[str, Line] = {}
         self.tickets: dict[str, Ticket] = {}
         self.workers: dict[int, Replica] = {}
         self._feeding = Feeding(effects, self.tickets)
-        self._loading = Loading(settings, effects, self.lines, self.workers, self.tickets)
+        self.peers = peers or Peers()
+        self._loading = Loading(settings, effects, self.lines, self.workers, self.tickets, self.peers)
+        self.neighbours = Neighbours(settings, effects, self.peers, self._feeding, self.tickets)
 
     def close(self) -> None:
         """The node ends: no model is loaded any more, a pinned one neither."""
@@ -76,16 +82,24 @@ class Scheduler:
 
     # Work comes in.
 
-    def line_has_work(self, name: str, now: float) -> None:
+    def line_has_work(self, name: str, now: float, depth: Depth | None = None) -> None:
         """A hint, or the depths, say that jobs wait. A line with no record is not ours."""
         line = self.lines.get(name)
         if line is not None:
-            self._pull(line)
+            self.neighbours.consider(line, depth, now)
+            self.neighbours.pull(line, now)
             if not line.replicas:
                 self._advance(line, now)
 
-    def pulled(self, name: str, tickets: Iterable[Ticket], now: float) -> None:
-        """A pull ended, with or without jobs."""
+    def claimed(self, name: str, now: float) -> None:
+        """The other nodes leave the load of this line to us."""
+        line = self.lines.get(name)
+        if line is not None:
+            self.neighbours.claimed(line, now)
+            self.neighbours.pull(line, now)
+
+    def pulled(self, name: str, tickets: Sequence[Ticket], now: float, waiting: int = 0) -> None:
+        """A pull ended, with or without jobs. `waiting` other nodes have nothing to do."""
         line = self.lines.get(name)
         if line is None:
             for ticket in tickets:
@@ -93,18 +107,23 @@ class Scheduler:
             return
         line.pulling = False
         for ticket in tickets:
-            self._accept(line, ticket, now)
+            self._accept(line, ticket, waiting, now)
+        if not line.wants_process:
+            self.neighbours.settle_claim(line)
         self._advance(line, now)
 
-    def _accept(self, line: Line, ticket: Ticket, now: float) -> None:
+    def _accept(self, line: Line, ticket: Ticket, waiting: int, now: float) -> None:
         if ticket.id in self.tickets:
             self.tickets[ticket.id].delivery = ticket.delivery  # its lease ran out in our hands
         elif line.failure is not None and line.has_failed(now) and not line.replicas:
             self._do.refuse(ticket, line.failure)
         elif ticket.remaining == 0:
             self._do.finish(ticket)  # every item had its fault already: no model is loaded for it
+        elif not self.neighbours.may_pull(line, now):
+            self._do.give_back(ticket)  # the model went meanwhile, and others have it
         else:
             self.tickets[ticket.id] = ticket
+            self.neighbours.take_apart(line, ticket, waiting, now)
             line.waiting.add(ticket)
 
     def cancelled(self, job_id: str, now: float) -> None:
@@ -113,9 +132,31 @@ class Scheduler:
         if ticket is None:
             return
         line = self.lines[ticket.model.name]
-        self._feeding.forget(line, ticket)
+        self._feeding.forget(line, ticket, now)
         self._do.drop(ticket)
         self._advance(line, now)
+
+    # Other nodes report.
+
+    def part_answered(self, ticket: Ticket, indices: list[int], outputs: list[Output], now: float) -> None:
+        if self.tickets.get(ticket.id) is not ticket:
+            return
+        for index, output in zip(indices, outputs, strict=True):
+            if ticket.settle(index, output):
+                self._feeding.finish(self.lines[ticket.model.name], ticket)
+
+    def part_lost(self, ticket: Ticket, indices: list[int], now: float) -> None:
+        """It was refused, or its answer cannot be had: it is computed here."""
+        line = self.lines.get(ticket.model.name)
+        if line is not None and self.tickets.get(ticket.id) is ticket:
+            line.waiting.returned(ticket, indices)
+            self._advance(line, now)
+
+    def others_wait(self, name: str, now: float) -> None:
+        line = self.lines.get(name)
+        if line is not None:
+            self.neighbours.others_wait(line, now)
+            self._advance(line, now)
 
     # A runtime reports.
 
@@ -133,6 +174,7 @@ class Scheduler:
     def loaded(self, worker: int, profile: Profile, seconds: float, footprint: int, now: float) -> None:
         replica = self.workers[worker]
         self._loading.loaded(replica, profile, seconds, footprint, now)
+        self.neighbours.settle_claim(replica.line)
         if replica.line.successor is not None:
             self._let_go(replica.line, now)
         self._advance(replica.line, now)
@@ -142,6 +184,8 @@ class Scheduler:
         """The process is ending by itself."""
         replica = self.workers[worker]
         self._loading.failed(replica, error, permanent, now)
+        if not replica.line.wants_process:
+            self.neighbours.settle_claim(replica.line)
         self._advance(replica.line, now)
         self._load_waiting(now)
 
@@ -196,7 +240,8 @@ class Scheduler:
             if replica.status == "yielding" and not replica.flying:
                 self._loading.evict(replica)
         if line.replicas or line.waiting:
-            self._pull(line)
+            self.neighbours.watch(line, now)
+            self.neighbours.pull(line, now)
 
     def _wants_load(self, line: Line, now: float) -> bool:
         """1. There is no replica, and one is wanted. 2. A pinned model is held by every device. 3. What waits is
@@ -219,11 +264,3 @@ class Scheduler:
         absent = [line for line in self.lines.values() if not line.replicas and line.wants_process]
         for line in sorted(absent, key=lambda line: line.waiting.oldest):
             self._advance(line, now)
-
-    def _pull(self, line: Line) -> None:
-        if line.pulling:
-            return
-        jobs, tokens = pulling.pull_size(line.hand(), line.learner.cost.good_batch_tokens())
-        if jobs:
-            line.pulling = True
-            self._do.pull(line.model.name, jobs, int(tokens / line.known.tokens_per_byte) + 4096)

@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from shoal.catalog import Model
@@ -17,7 +18,7 @@ class Ticket:
     """One job: its items in order, which of them still have to be sent, and the outputs so far."""
 
     __slots__ = (
-        "arrived", "compute_s", "delivery", "dialect", "envelope", "items", "model", "outputs",
+        "_to_do", "arrived", "compute_s", "delivery", "dialect", "envelope", "items", "model", "outputs",
         "remaining", "request", "task", "tokenize_s", "unsent",
     )  # fmt: skip
 
@@ -32,7 +33,7 @@ class Ticket:
         self.items = [entry if isinstance(entry, Item) else Item() for entry in entries]
         self.outputs: list[Output | None] = [_known(entry) for entry in entries]
         self.unsent = deque(index for index, output in enumerate(self.outputs) if output is None)
-        self.remaining = len(self.unsent)
+        self.remaining = self._to_do = len(self.unsent)
         self.tokenize_s = self.compute_s = 0.0
 
     @property
@@ -41,6 +42,19 @@ class Ticket:
 
     def unsent_bytes(self) -> int:
         return sum(self.items[index].size_bytes for index in self.unsent)
+
+    def give_away(self, indices: Sequence[int]) -> None:
+        """Another node is asked for these."""
+        gone = set(indices)
+        self.unsent = deque(index for index in self.unsent if index not in gone)
+
+    def take_back(self, indices: Sequence[int]) -> None:
+        """Nobody else computed them."""
+        self.unsent.extend(indices)
+
+    def is_begun(self, recalled: int) -> bool:
+        """Whether anything of it was computed, is being computed or given away, but for `recalled` items."""
+        return recalled + len(self.unsent) < self._to_do
 
     def settle(self, index: int, output: Output) -> bool:
         """Keep one output; True when it was the last."""

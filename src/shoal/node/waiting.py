@@ -29,6 +29,12 @@ class Waiting:
         self.items += len(ticket.unsent)
         self.size_bytes += ticket.unsent_bytes()
 
+    def returned(self, ticket: Ticket, indices: list[int]) -> None:
+        """These items of it, which others had, are to be computed here after all."""
+        self.remove(ticket)
+        ticket.take_back(indices)
+        self.add(ticket)
+
     def remove(self, ticket: Ticket) -> None:
         """Does nothing for one that does not wait here."""
         if ticket in self.tickets:

@@ -116,6 +116,12 @@ class Queue(Protocol):
         """Every line with waiting jobs, in one call."""
         ...
 
+    async def others_waiting(self, line: str) -> int:
+        """How many pulls of others are parked on `line`: nodes with nothing to do for it. 0 where there are none
+        but this one. Raises QueueUnavailable.
+        """
+        ...
+
     def listen(self, listener: Listener) -> None: ...
 
     async def stop_pulling(self) -> None:

@@ -87,6 +87,9 @@ class InProcessQueue:
             name: Depth(line.jobs, line.size_bytes, line.oldest) for name, line in self._lines.items() if line.jobs
         }
 
+    async def others_waiting(self, line: str) -> int:
+        return 0
+
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 

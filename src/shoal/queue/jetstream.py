@@ -96,6 +96,11 @@ class JetStreamQueue:
             self._pulls.note_batch(line)
         return depths
 
+    async def others_waiting(self, line: str) -> int:
+        """By the pulls of interactive jobs: whoever waits at all waits for these."""
+        parked = await self._api.parked(line, "interactive")
+        return max(0, parked - self._pulls.has_request(line))
+
     def listen(self, listener: Listener) -> None:
         if not self._listeners:
             self._link.subscribe(subjects.hint(self._pool), self._on_hint)

@@ -72,6 +72,7 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
     """`num_ack_pending` jobs are lent out (or were given back and not taken again)."""
 
     num_ack_pending: int = 0
+    num_waiting: int = 0
     num_pending: int = 0
     error: ApiError | None = None
 
@@ -139,6 +140,12 @@ class Api:
         name = subjects.consumer(priority, line)
         _, payload = await self._link.request(f"$JS.API.CONSUMER.INFO.{self._stream}.{name}")
         return msgspec.json.decode(payload, type=ConsumerInfo).num_ack_pending if payload else 0
+
+    async def parked(self, line: str, priority: Priority) -> int:
+        """Pulls that wait for jobs of a line, of all nodes together."""
+        name = subjects.consumer(priority, line)
+        _, payload = await self._link.request(f"$JS.API.CONSUMER.INFO.{self._stream}.{name}")
+        return msgspec.json.decode(payload, type=ConsumerInfo).num_waiting if payload else 0
 
     def delete(self, seq: int) -> None:
         """Take a job out of its line, lent or not. Not waited for."""

@@ -108,6 +108,11 @@ class Pulls:
         line = self._lines.get(name)
         return line is not None and bool(line.waiters) and bool(line.requests)
 
+    def has_request(self, name: str) -> bool:
+        """Whether a request for its interactive jobs is ours, at the server."""
+        line = self._lines.get(name)
+        return line is not None and "interactive" in line.requests
+
     def note_batch(self, name: str) -> None:
         """There are batch jobs in this line: whoever waits on it waits for them too."""
         line = self._lines.setdefault(name, _Line(name))

@@ -77,6 +77,11 @@ class Recorded:
         self.finished: list[Ticket] = []
         self.refused: list[tuple[str, ShoalError]] = []
         self.dropped: list[str] = []
+        self.given_back: list[str] = []
+        self.shared: list[tuple[Ticket, list[int]]] = []
+        self.asked_waiting: list[str] = []
+        self.claims: list[str] = []
+        self.released: list[str] = []
         self.wakes: list[float] = []
 
     def pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
@@ -106,6 +111,21 @@ class Recorded:
 
     def drop(self, ticket: Ticket) -> None:
         self.dropped.append(ticket.id)
+
+    def give_back(self, ticket: Ticket) -> None:
+        self.given_back.append(ticket.id)
+
+    def share(self, ticket: Ticket, indices: list[int]) -> None:
+        self.shared.append((ticket, indices))
+
+    def ask_waiting(self, line: str) -> None:
+        self.asked_waiting.append(line)
+
+    def claim(self, line: str, until: float) -> None:
+        self.claims.append(line)
+
+    def release(self, line: str) -> None:
+        self.released.append(line)
 
     def wake_at(self, when: float) -> None:
         self.wakes.append(when)

@@ -68,6 +68,9 @@ class FaultyQueue:
     async def depths(self) -> dict[str, Depth]:
         return await self._inner.depths()
 
+    async def others_waiting(self, line: str) -> int:
+        return await self._inner.others_waiting(line)
+
     def listen(self, listener: Listener) -> None:
         self._inner.listen(listener)
 

@@ -1,0 +1,207 @@
+"""What the scheduler wants done, done: pulls, processes, windows, answers, words to other nodes.
+
+It decides nothing. What comes of a deed returns to the scheduler as an event; of its processes the agent hears.
+"""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from shoal.node import devices
+from shoal.node.intake import opened
+from shoal.node.neighbours import LEAST_SHARED_ITEMS
+from shoal.node.peers import Claim, claim_key
+from shoal.node.records import Records
+from shoal.node.scheduler import Scheduler
+from shoal.node.sharing import Sharing
+from shoal.node.tickets import Ticket
+from shoal.node.workers import Listener, Worker
+from shoal.observe import log as logs
+from shoal.protocol import frames
+from shoal.protocol.envelope import Chunk
+from shoal.protocol.errors import InternalError, ShoalError
+from shoal.protocol.facts import Profile
+from shoal.protocol.items import Item, Output
+from shoal.queue import Queue
+from shoal.queue.board import Board
+from shoal.runtimes.turns import Turns
+
+log = logging.getLogger("shoal.node")
+PARKED_PULL_S = 30.0
+
+
+class Hands:
+    """`scheduler` is put in once it is made."""
+
+    scheduler: Scheduler
+
+    def __init__(
+        self, queue: Queue, board: Board | None, records: Records, owner: Listener, max_items: int
+    ) -> None:
+        self._queue, self._board, self._records, self._owner = queue, board, records, owner
+        self._max_items = max_items
+        self._numbers = itertools.count(1)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None]] = set()  # one for each runtime process
+        self._wake_at: float | None = None
+        self._wake_timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._sharing = Sharing(queue, self)
+        self.workers: dict[int, Worker] = {}
+        self.turns = Turns.make(devices.cores())
+        self.draining = False
+
+    async def stop(self) -> None:
+        """End the processes and all that is under way; what is in hand goes back to the queue."""
+        for ticket in list(self.scheduler.tickets.values()):
+            self.give_back(ticket)
+        for task in list(self._tasks):
+            task.cancel()
+        await self._sharing.close()
+        await asyncio.gather(*(worker.stop() for worker in list(self.workers.values())))
+        await asyncio.gather(*self._running)
+        if self.turns is not None:
+            self.turns.close()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it until it ends or we do; a failure is logged."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    # effects.Effects
+
+    def pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
+        if not self.draining:
+            self.spawn(self._pull(line, max_jobs, max_bytes))
+
+    def launch(self, model: str, profile: Profile) -> int:
+        number = next(self._numbers)
+        held = self.scheduler.lines[model].model
+        load = frames.Load(model, str(held.folder), held.facts, profile)
+        self.workers[number] = Worker(number, load, self._owner, self.turns)
+        self._running.add(task := self._loop.create_task(self.workers[number].run()))
+        task.add_done_callback(self._running.discard)
+        return number
+
+    def retire(self, worker: int) -> None:
+        self.spawn(self.workers[worker].stop())
+
+    def kill(self, worker: int) -> None:
+        self.workers[worker].kill()
+
+    def send(self, worker: int, keys: list[int], items: list[Item]) -> None:
+        flying = self.scheduler.workers[worker].flying
+        flights = [flying[key] for key in keys]
+        self.workers[worker].send(keys, items, [flight.ticket.id for flight in flights])
+        self._records.sent(flights, time.time())
+
+    def cancel(self, worker: int, keys: list[int]) -> None:
+        self.workers[worker].cancel(keys)
+
+    def finish(self, ticket: Ticket) -> None:
+        began = time.time()
+        try:
+            chunk = ticket.answer()
+        except ShoalError as error:
+            chunk = ticket.refusal(error)
+        except Exception:
+            log.exception("an answer could not be encoded", extra=logs.fields(request=ticket.id))
+            chunk = ticket.refusal(InternalError("the answer could not be encoded; the log has the details"))
+        self._close(ticket, chunk)
+        self._records.answered(ticket, chunk, began, time.time())
+
+    def refuse(self, ticket: Ticket, error: ShoalError) -> None:
+        if error.status in (502, 503):
+            told = logs.fields(request=ticket.id, model=ticket.model.name, reason=error.message)
+            log.warning("a request was refused", extra=told)
+        chunk = ticket.refusal(error)
+        self._close(ticket, chunk)
+        self._records.refused(ticket, error, chunk, time.time())
+
+    def drop(self, ticket: Ticket) -> None:
+        self._records.dropped(ticket, time.time())
+        self._sharing.forget(ticket)
+        ticket.delivery.ack()
+
+    def give_back(self, ticket: Ticket) -> None:
+        self._records.gave_back(ticket, time.time())
+        self._sharing.forget(ticket)
+        ticket.delivery.give_back()
+
+    def share(self, ticket: Ticket, indices: list[int]) -> None:
+        self._sharing.share(ticket, indices)
+
+    def ask_waiting(self, line: str) -> None:
+        self.spawn(self._ask_waiting(line))
+
+    def claim(self, line: str, until: float) -> None:
+        if self._board is not None:
+            node = self.scheduler.peers.node
+            self._board.put(claim_key(line, node), msgspec.json.encode(Claim(node, time.time(), until)))
+
+    def release(self, line: str) -> None:
+        if self._board is not None:
+            self._board.take_down(claim_key(line, self.scheduler.peers.node))
+
+    def wake_at(self, when: float) -> None:
+        if self._wake_at is not None and self._wake_at <= when:
+            return
+        if self._wake_timer is not None:
+            self._wake_timer.cancel()
+        self._wake_at = when
+        self._wake_timer = self._loop.call_later(max(0.0, when - time.time()), self._wake)
+
+    # sharing.Owner
+
+    def part_answered(self, ticket: Ticket, indices: list[int], outputs: list[Output]) -> None:
+        self.scheduler.part_answered(ticket, indices, outputs, time.time())
+
+    def part_lost(self, ticket: Ticket, indices: list[int]) -> None:
+        self.scheduler.part_lost(ticket, indices, time.time())
+
+    # The rest.
+
+    def _close(self, ticket: Ticket, chunk: Chunk) -> None:
+        self._sharing.forget(ticket)
+        ticket.delivery.reply(chunk)
+        ticket.delivery.ack()
+
+    async def _pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
+        deliveries = await self._queue.pull(line, max_jobs=max_jobs, max_bytes=max_bytes, wait_s=PARKED_PULL_S)
+        tickets: list[Ticket] = []
+        for delivery in deliveries:
+            began = time.time()
+            ticket = await opened(delivery, self.scheduler.lines, self._max_items)
+            if ticket is not None:
+                self._records.took(ticket, began, time.time())
+                tickets.append(ticket)
+        is_large = any(len(ticket.unsent) >= LEAST_SHARED_ITEMS for ticket in tickets)
+        waiting = await self._others_waiting(line) if is_large else 0
+        self.scheduler.pulled(line, tickets, time.time(), waiting)
+
+    async def _ask_waiting(self, line: str) -> None:
+        if await self._others_waiting(line):
+            self.scheduler.others_wait(line, time.time())
+
+    async def _others_waiting(self, line: str) -> int:
+        if not self.scheduler.peers.holders(line, time.time()):
+            return 0
+        try:
+            return await self._queue.others_waiting(line)
+        except ShoalError:  # the queue server is away
+            return 0
+
+    def _wake(self) -> None:
+        self._wake_at = None
+        self.scheduler.tick(time.time())
+
+    def _finished(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a step of the node failed", exc_info=error)

@@ -1,0 +1,139 @@
+"""What a node does in regard of the others that take from the same lines: when it asks the queue, what it gives
+back, which parts of a request it gives away, which cold line it takes.
+
+Part of the scheduler: the decisions themselves are `pulling`'s, `shares`' and `placement`'s. Alone on a machine
+nothing of it happens, but that lines are pulled from early.
+"""
+
+from shoal.node import placement, pulling, shares
+from shoal.node.effects import Effects
+from shoal.node.feeding import Feeding
+from shoal.node.line import Line
+from shoal.node.peers import Peers
+from shoal.node.replica import Replica
+from shoal.node.settings import Settings
+from shoal.node.tickets import Ticket
+from shoal.queue import Depth
+
+CLAIM_S = 10.0
+"""How long a claimed line is left to its claimer, besides twice what the load is known to take."""
+ASK_EVERY_S = 0.02
+MOST_ROUND_TRIP_S = 0.05
+LEAST_SHARED_ITEMS = 16
+
+
+class Neighbours:
+    def __init__(
+        self, settings: Settings, effects: Effects, peers: Peers, feeding: Feeding, tickets: dict[str, Ticket]
+    ) -> None:
+        self._do, self._peers, self._feeding, self._tickets = effects, peers, feeding, tickets
+        self._target_s = settings.latency_s
+        self.round_trip_s = 0.0
+        """To the queue and back, as lately measured."""
+
+    def took_round_trips(self, seconds: float, count: int) -> None:
+        measured = min(MOST_ROUND_TRIP_S, seconds / count)
+        self.round_trip_s += (measured - self.round_trip_s) * (0.2 if self.round_trip_s else 1.0)
+
+    def pull(self, line: Line, now: float) -> None:
+        """Ask the queue for jobs of this line, or see to it that we will."""
+        if line.pulling or not self.may_pull(line, now):
+            return
+        cost = line.learner.cost
+        if self._peers.holders(line.model.name, now):
+            pull = pulling.among_others(line.hand(), cost, line.padding, self._target_s, self.round_trip_s, now)
+            size_bytes = pull.tokens / line.tokens_per_body_byte
+        else:
+            pull = pulling.alone(line.hand(), cost)
+            size_bytes = pull.tokens / line.known.tokens_per_byte + 4096
+        if pull.jobs:
+            line.pulling = True
+            self._do.pull(line.model.name, pull.jobs, int(size_bytes))
+        elif pull.wait_until is not None:
+            self._do.wake_at(pull.wait_until)
+
+    def may_pull(self, line: Line, now: float) -> bool:
+        """A line whose model is not here is left to others, unless there are none or we said that we take it."""
+        return bool(line.replicas or line.pinned or now < line.claim_until or not self._peers.count(now))
+
+    # A line whose model is not here.
+
+    def consider(self, line: Line, depth: Depth | None, now: float) -> None:
+        """Jobs wait in it: claim its load, if it is nobody's or would be worth it.
+
+        1. It is ours, claimed, or the others are told of enough loads: no.
+        2. Nobody holds it: yes. 3. What waits, by the mean of those that hold it, is worth a load: yes.
+        """
+        name = line.model.name
+        if self.may_pull(line, now) or line.has_failed(now) or self._peers.is_claimed(name, now):
+            return  # 1
+        holders = self._peers.holders(name, now)
+        if holders:
+            tokens = depth.size_bytes * line.tokens_per_body_byte if depth else 0.0
+            streams = holders * line.profile.streams
+            wait = placement.predicted_wait(tokens, line.learner.cost, line.profile.batch_tokens, streams)
+            worth = placement.is_worth_a_load(wait, now - depth.oldest if depth else 0.0, line.known.load_s)
+            if not worth or not placement.may_load(self._peers.loading(now), self._peers.count(now) + 1):
+                return
+        self._do.claim(name, now + CLAIM_S + 2 * line.known.load_s)  # 2, 3
+
+    def claimed(self, line: Line, now: float) -> None:
+        """The others know that it is ours to load."""
+        line.claim_until = now + CLAIM_S + 2 * line.known.load_s
+
+    def settle_claim(self, line: Line) -> None:
+        """It is loaded, or will not be."""
+        if line.claim_until:
+            line.claim_until = 0.0
+            self._do.release(line.model.name)
+
+    # What others could do sooner.
+
+    def take_apart(self, line: Line, ticket: Ticket, waiting: int, now: float) -> None:
+        """Give parts of a large request away. `waiting` nodes have nothing to do. A part is never taken apart."""
+        if ticket.envelope.task == "part" or len(ticket.unsent) < LEAST_SHARED_ITEMS:
+            return
+        unsent = list(ticket.unsent)
+        tokens = [line.padding * line.tokens_in(1, ticket.items[index].size_bytes) for index in unsent]
+        profile = line.profile
+        others = self._peers.holders(line.model.name, now)
+        parts = shares.parts_of(
+            tokens, line.learner.cost, profile.batch_tokens, line.streams, min(waiting, others), others
+        )
+        for part in parts:
+            ticket.give_away([unsent[place] for place in part])
+            self._do.share(ticket, [unsent[place] for place in part])
+
+    def watch(self, line: Line, now: float) -> None:
+        """Where a window is late and others were sent ahead of it, find out whether another node waits."""
+        if not self._peers.holders(line.model.name, now):
+            return
+        for replica in line.ready:
+            running = replica.running
+            if running is None or not (len(replica.open) > 1 or line.waiting):
+                continue
+            when = max(pulling.late_at(running.due_at, running.takes_s), line.asked_at + ASK_EVERY_S)
+            if now < when:
+                self._do.wake_at(when)
+            else:
+                line.asked_at = now
+                self._do.ask_waiting(line.model.name)
+
+    def others_wait(self, line: Line, now: float) -> None:
+        """Another node has nothing to do: what a late window holds up here goes back to the queue."""
+        late = [replica for replica in line.ready if _is_late(replica, now)]
+        if not late:
+            return
+        tickets = [ticket for replica in late for ticket in replica.untouched()]
+        if len(late) == len(line.ready):
+            tickets += line.waiting.tickets
+        for ticket in {ticket.id: ticket for ticket in tickets}.values():
+            if not ticket.is_begun(sum(replica.ahead(ticket) for replica in late)):
+                del self._tickets[ticket.id]
+                self._feeding.forget(line, ticket, now)
+                self._do.give_back(ticket)
+
+
+def _is_late(replica: Replica, now: float) -> bool:
+    running = replica.running
+    return running is not None and pulling.is_late(running.due_at, running.takes_s, now)

@@ -1,0 +1,84 @@
+"""What a node has heard of the others in its pool: what they hold, and which loads they claimed. Reads no clock.
+
+A claim is a note on the board. All nodes see the board's notes in the same order, so that of two claims for one
+line all believe the first; a claim ends at its own time or when its node takes it down.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from shoal.protocol.status import NodeStatus
+from shoal.queue.fleet import Fleet
+
+_PREFIX = "claim/"
+_HOLDING = ("ready", "loading")
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """`at` and `until` are unix seconds, of the claiming node's clock."""
+
+    node: str
+    at: float
+    until: float
+
+
+def claim_key(line: str, node: str) -> str:
+    return f"{_PREFIX}{node}/{line}"
+
+
+class Peers:
+    """`node` is this one's own name; "" for a node that is alone."""
+
+    def __init__(self, node: str = "") -> None:
+        self.node = node
+        self._fleet = Fleet()
+        self._claims: dict[str, Claim] = {}
+
+    def told(self, status: NodeStatus, now: float) -> None:
+        if status.node != self.node:
+            self._fleet.told(status, now)
+
+    def noted(self, key: str, note: bytes | None) -> tuple[Literal["won", "lost"], str] | None:
+        """What became of our claim to a line, where the note is one."""
+        if not key.startswith(_PREFIX):
+            return None
+        node, _, line = key.removeprefix(_PREFIX).partition("/")
+        standing = self._claims.get(line)
+        if note is None:
+            if standing is not None and standing.node == node:
+                del self._claims[line]
+            return None
+        try:
+            claim = msgspec.json.decode(note, type=Claim)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        has_won = standing is None or standing.node == claim.node or standing.until <= claim.at
+        if has_won:
+            self._claims[line] = claim
+        if claim.node != self.node:
+            return None
+        return ("won" if has_won else "lost"), line
+
+    def count(self, now: float) -> int:
+        """Other nodes that take work."""
+        return sum(not status.draining for status in self._fleet.nodes(now))
+
+    def holders(self, line: str, now: float) -> int:
+        """Other nodes that hold the line's model in memory, or soon will."""
+        return sum(_holds(status, line) for status in self._fleet.nodes(now) if not status.draining)
+
+    def loading(self, now: float) -> int:
+        """Other nodes that load some model."""
+        nodes = self._fleet.nodes(now)
+        return sum(any(m.state == "loading" for m in status.models.values()) for status in nodes)
+
+    def is_claimed(self, line: str, now: float) -> bool:
+        """Whether another node is about to load it."""
+        claim = self._claims.get(line)
+        return claim is not None and claim.node != self.node and now < claim.until
+
+
+def _holds(status: NodeStatus, line: str) -> bool:
+    held = status.models.get(line)
+    return held is not None and held.state in _HOLDING
