@@ -59,7 +59,7 @@ class Gateway:
         self._budget = BodyBudget(settings.max_in_flight_bytes)
         self._loop = asyncio.get_running_loop()  # to ask for it each time is a system call on Python 3.11
         self._ids = map(f"{secrets.token_hex(6)}{{:x}}".format, itertools.count(1))
-        self.early = Early(queue, self.resolve, settings, self._ids, pages.traffic)
+        self.early = Early(queue, self.resolve, settings, self._ids, pages.counts)
         self._watchers = Watchers(pages.cluster_status, settings.write_timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,7 +97,7 @@ class Gateway:
             status = await accounts.traced(self._compute, target, headers, leaving, receive, send)
         else:
             status = await self._compute(target, headers, leaving, receive, send)
-        self._pages.traffic.over(status)
+        self._pages.counts.over(status)
         return target.route.name, status
 
     async def _watch(self, scope: Scope, receive: Receive, send: Send) -> None:

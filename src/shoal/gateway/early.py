@@ -13,7 +13,7 @@ from shoal.catalog import Model
 from shoal.dialects import Reply
 from shoal.gateway import admission, routing
 from shoal.gateway.accounts import log_access
-from shoal.gateway.overview import Traffic
+from shoal.gateway.overview import Counts
 from shoal.gateway.settings import GatewaySettings
 from shoal.observe import metrics
 from shoal.protocol.errors import ShoalError
@@ -32,11 +32,11 @@ class Early:
         resolve: Callable[[routing.Target, bytes], Model],
         settings: GatewaySettings,
         ids: Iterator[str],
-        traffic: Traffic,
+        counts: Counts,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._queue, self._resolve, self._settings, self._ids = queue, resolve, settings, ids
-        self._traffic, self._clock = traffic, clock
+        self._counts, self._clock = counts, clock
         self._until = 0.0
 
     @property
@@ -66,7 +66,7 @@ class Early:
         request_id, seconds = next(self._ids), time.perf_counter() - began
         metrics.answered(target.route.name, reply.status, seconds)
         metrics.refused(error.code)
-        self._traffic.over(reply.status)
+        self._counts.over(reply.status)
         if self._settings.access_log:
             size, path = len(reply.body), url.decode("ascii").partition("?")[0]
             log_access("POST", path, target.route.name, reply.status, size, request_id, seconds)

@@ -1,19 +1,17 @@
 """The whole at a glance, for `/status`, `shoal top` and the page: what comes in, and each line over all nodes.
 
-Pure but for the counts that `Traffic` keeps. What the words mean stands at `protocol.status.LineStatus`.
+Pure but for what `Counts` keeps. The words are those of `protocol.status`.
 """
 
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-import msgspec
-
 from shoal.observe.rates import Rate
-from shoal.protocol.status import LineStatus, NodeStatus
+from shoal.protocol.status import LineOverview, LineStatus, NodeStatus, Traffic
 from shoal.queue import Depth
 
 
-class Traffic:
+class Counts:
     """Requests to compute that this gateway answered, refusals apart."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -23,37 +21,21 @@ class Traffic:
     def over(self, status: int) -> None:
         (self._answered if status < 400 else self._refused).add(self._clock())
 
-    def told(self) -> dict[str, float]:
-        now = self._clock()
-        return {
-            "answered_per_s": round(self._answered.per_second(now), 2),
-            "refused_per_s": round(self._refused.per_second(now), 2),
-            "answered": int(self._answered.total),
-            "refused": int(self._refused.total),
-        }
+    def traffic(self, refusals: dict[str, int]) -> Traffic:
+        return Traffic(
+            answered_per_s=self.answered_per_s,
+            refused_per_s=round(self._refused.per_second(self._clock()), 2),
+            answered=int(self._answered.total),
+            refused=int(self._refused.total),
+            refusals=refusals,
+        )
+
+    @property
+    def answered_per_s(self) -> float:
+        return round(self._answered.per_second(self._clock()), 2)
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """A line with jobs in the queue or at a node. Shares and waits are means over the nodes, by what each did."""
-
-    model: str
-    queued_jobs: int
-    queued_bytes: int
-    oldest_s: float
-    nodes: int
-    jobs_in_hand: int
-    useful_tokens_per_s: float
-    items_per_s: float
-    wait_s: float
-    busy_share: float
-    fill: float
-    padding: float
-    given_back: int
-    redelivered: int
-    claimed_loads: int
-
-
-def lines(depths: Mapping[str, Depth], nodes: Iterable[NodeStatus], now: float) -> list[Line]:
+def lines(depths: Mapping[str, Depth], nodes: Iterable[NodeStatus], now: float) -> list[LineOverview]:
     """The most pressing first: by the age of the oldest job, then by what is at work. `now` in unix seconds."""
     told: dict[str, list[LineStatus]] = {model: [] for model in depths}
     for node in nodes:
@@ -65,14 +47,14 @@ def lines(depths: Mapping[str, Depth], nodes: Iterable[NodeStatus], now: float) 
     )
 
 
-def _line(model: str, depth: Depth | None, told: list[LineStatus], now: float) -> Line:
+def _line(model: str, depth: Depth | None, told: list[LineStatus], now: float) -> LineOverview:
     items = sum(status.items_per_s for status in told)
 
     def mean(value: Callable[[LineStatus], float]) -> float:
         return round(sum(value(status) * status.items_per_s for status in told) / items, 4) if items else 0.0
 
     at_work = [status for status in told if status.busy_share or status.jobs_in_hand]
-    return Line(
+    return LineOverview(
         model=model,
         queued_jobs=depth.jobs if depth else 0,
         queued_bytes=depth.size_bytes if depth else 0,

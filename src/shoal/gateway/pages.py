@@ -11,7 +11,7 @@ from shoal.catalog import Card, Model
 from shoal.catalog.variants import variants_of
 from shoal.dialects import Reply
 from shoal.gateway import capacity, overview
-from shoal.gateway.overview import Traffic
+from shoal.gateway.overview import Counts
 from shoal.observe import metrics
 from shoal.protocol.errors import ModelNotFound, QueueUnavailable
 from shoal.protocol.facts import Facts
@@ -59,7 +59,7 @@ class Pages:
         self._console = console
         self._nodes = nodes
         self._began = time.time()
-        self.traffic = Traffic()
+        self.counts = Counts()
         self._exact = {
             "/livez": Page("livez", self._live, needs_key=False),
             "/healthz": Page("healthz", self._live, needs_key=False),
@@ -103,7 +103,7 @@ class Pages:
         return _json(200 if ready else 503, body | more)
 
     def _summary(self) -> dict[str, Any]:
-        return capacity.summary(self._nodes(), self._states(), self.traffic.told()["answered_per_s"])
+        return capacity.summary(self._nodes(), self._states(), self.counts.answered_per_s)
 
     async def cluster_status(self) -> bytes:
         """What `/ws/cluster-status` says once a second."""
@@ -200,7 +200,7 @@ class Pages:
             "version": __version__,
             "ready": not self._lacking(),
             "lacking": self._lacking(),
-            "traffic": self.traffic.told() | {"refusals": metrics.refusals()},
+            "traffic": self.counts.traffic(metrics.refusals()),
         }
         lines = overview.lines(depths, nodes, time.time())
         return _json(200, totals | {"models": models, "lines": lines, "nodes": nodes})

@@ -77,3 +77,56 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     known_models: int = 0
     lacking: str = ""
     draining: bool = False
+
+
+class LineOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """A line with jobs in the queue or at a node, over all nodes: sums, and means by what each node computed.
+
+    `nodes` are those at work for it; `busy_share` is their mean. The words are those of `LineStatus`.
+    """
+
+    model: str
+    queued_jobs: int = 0
+    queued_bytes: int = 0
+    oldest_s: float = 0.0
+    nodes: int = 0
+    jobs_in_hand: int = 0
+    useful_tokens_per_s: float = 0.0
+    items_per_s: float = 0.0
+    wait_s: float = 0.0
+    busy_share: float = 0.0
+    fill: float = 0.0
+    padding: float = 0.0
+    given_back: int = 0
+    redelivered: int = 0
+    claimed_loads: int = 0
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests to compute that one gateway answered and refused, lately and in all; `refusals` by error code."""
+
+    answered_per_s: float = 0.0
+    refused_per_s: float = 0.0
+    answered: int = 0
+    refused: int = 0
+    refusals: dict[str, int] = {}
+
+
+class ModelOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """As much of a model's entry as an overview needs."""
+
+    name: str
+    status: ModelStatus
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a gateway's `/status` says, for those who read it as this version does."""
+
+    version: str
+    uptime_s: float
+    ready: bool
+    lacking: str
+    traffic: Traffic
+    models: list[ModelOverview]
+    lines: list[LineOverview]
+    nodes: list[NodeStatus]
