@@ -1,4 +1,7 @@
-"""Who asks the shared server: plain HTTP, our client; and what the models' own tokenizers say of a text."""
+"""Who asks the shared server: plain HTTP, our client; and what the models' own tokenizers say of a text.
+
+Everything here is asked of one process, and, as slow tests, of a cluster: clients cannot tell them apart.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -9,6 +12,21 @@ from tokenizers import Tokenizer
 import shoal
 from names import MINILM, RERANKER
 from shoal.catalog.store import Store
+from shoal.testing.cluster import cluster
+from shoal.testing.server import serving
+
+PINNED = ["--pin", MINILM, "--pin", RERANKER]
+
+
+@pytest.fixture(scope="session", params=["serve", pytest.param("cluster", marks=pytest.mark.slow)])
+def server(request, home):
+    """With the real models, shared by the tests that only call it."""
+    if request.param == "serve":
+        with serving(home, *PINNED) as running:
+            yield running
+    else:
+        with cluster(home, node_options=PINNED) as running:
+            yield running
 
 
 @pytest.fixture(scope="session")

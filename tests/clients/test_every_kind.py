@@ -13,6 +13,7 @@ import shoal
 from names import VIRTUAL_EVERY_KIND, VIRTUAL_LABELS
 from shoal.catalog.store import Store
 from shoal.client import ItemsFailed
+from shoal.testing.cluster import Cluster, cluster
 from shoal.testing.server import Server, serving
 
 pytestmark = [pytest.mark.clients, pytest.mark.usefixtures("impatient_sdk")]
@@ -21,12 +22,12 @@ TEXTS = ["one word", "two words more", "three"]
 EVERY_KIND = ["dense", "sparse", "multivector"]
 
 
-@pytest.fixture(scope="module")
-def stand_ins(tmp_path_factory) -> Iterator[Server]:
+@pytest.fixture(scope="module", params=["serve", pytest.param("cluster", marks=pytest.mark.slow)])
+def stand_ins(request, tmp_path_factory) -> Iterator[Server | Cluster]:
     store = Store(tmp_path_factory.mktemp("every-kind"))
     for name in (VIRTUAL_EVERY_KIND, VIRTUAL_LABELS):
         store.add(name)
-    with serving(store.home) as running:
+    with serving(store.home) if request.param == "serve" else cluster(store.home, nodes=1) as running:
         yield running
 
 
