@@ -63,9 +63,10 @@ class Telling:
             if self._put_up.get(name) is not model:
                 key, note = note_of(model)
                 board.put(key, note)
-                log.info("a model is offered", extra=logs.fields(model=name))
         for name in self._put_up.keys() - models.keys():
             board.take_down(key_of(name))
+        if models.keys() != self._put_up.keys():
+            log.info("offering models", extra=logs.fields(models=len(models)))
         self._put_up = models
 
 
