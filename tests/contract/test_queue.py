@@ -184,8 +184,10 @@ async def test_stream_chunks_arrive_in_order_and_those_of_another_delivery_are_n
 async def test_a_job_whose_lease_ran_out_is_delivered_again_and_answered_once(world):
     inbox = await world.asker.publish(job("a"))
     (lost,) = await world.take(1)
+    assert not lost.is_again
     await world.leases_run_out()
     (again,) = await world.take(1)
+    assert again.is_again
     again.reply(Chunk("a", b"answer"))
     again.ack()
     lost.ack()  # late: it no longer holds the job
@@ -211,7 +213,8 @@ async def test_a_given_back_job_goes_to_the_head_of_its_line(world):
     first.give_back()
     first.give_back()  # twice is once
     await world.settle()
-    assert ids(await world.take(2)) == ["a", "b"]
+    both = await world.take(2)
+    assert (ids(both), [delivery.is_again for delivery in both]) == (["a", "b"], [True, False])
 
 
 async def test_closing_the_inbox_of_a_waiting_job_takes_it_out_of_the_line(world):

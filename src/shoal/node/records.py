@@ -25,6 +25,8 @@ class Records:
         line = ticket.envelope.line
         waited = max(0.0, began - ticket.envelope.received)
         self.tally.took(line, waited, now)
+        if ticket.delivery.is_again:
+            self.tally.redelivered(line, now)
         metrics.waited(line, waited)
         if self._tracing is not None:
             self._tracing.took(ticket, began, now)

@@ -59,7 +59,7 @@ _OF_LINES = {
     "padding": ("shoal_node_padding_share", "Padding among the tokens computed in the last seconds."),
     "wait_s": ("shoal_node_queue_wait_seconds", "Mean wait of the jobs taken in the last seconds."),
     "given_back": ("shoal_node_given_back", "Jobs returned to the queue unstarted, since the node began."),
-    "redelivered": ("shoal_node_redelivered", "Jobs that came after another delivery failed, since it began."),
+    "redelivered": ("shoal_node_redelivered", "Jobs that came not for the first time, since it began."),
     "claimed_loads": ("shoal_node_claimed_loads", "Loads that a node claimed, since it began."),
 }
 """By the field of a node's word about a line (protocol/status.py)."""

@@ -43,7 +43,7 @@ class LineStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     given_back: int = 0
     """Jobs that the node returned to the queue unstarted."""
     redelivered: int = 0
-    """Jobs that came to this node after another delivery of them had failed."""
+    """Jobs that came to this node not for the first time: somebody gave them back, or their lease ran out."""
     claimed_loads: int = 0
     """Loads that this node claimed, so that others leave the line to it."""
 

@@ -44,6 +44,11 @@ class Delivery(Protocol):
 
     job: Job
 
+    @property
+    def is_again(self) -> bool:
+        """Delivered before, and then given back or its lease ran out. Ask when it was just pulled."""
+        ...
+
     def reply(self, chunk: Chunk) -> None:
         """Send a piece of the answer to whoever published the job. Never raises; a lost asker is ignored."""
         ...

@@ -28,6 +28,7 @@ class InProcessQueue:
         self._lines: dict[str, _Line] = {}
         self._crowds: dict[str, Crowd] = {}
         self._lent: dict[int, _Lent] = {}  # by lease token
+        self._again: set[str] = set()  # jobs that were lent before and wait once more, or are lent again
         self._inboxes: dict[str, _Inbox] = {}
         self._listeners: list[Listener] = []
         self._tokens = itertools.count(1)
@@ -152,6 +153,7 @@ class InProcessQueue:
             self._over(lent.line, lent.job.envelope.id, answered=lent.is_served)
 
     def _over(self, line: str, job_id: str, *, answered: bool) -> None:
+        self._again.discard(job_id)
         self._crowds[line].over(job_id, self._clock(), answered=answered)
 
     def _give_back(self, lent: "_Lent") -> None:
@@ -160,6 +162,7 @@ class InProcessQueue:
         if lent.job.envelope.id not in self._inboxes:  # the asker left meanwhile
             self._over(lent.line, lent.job.envelope.id, answered=False)
             return
+        self._again.add(lent.job.envelope.id)
         line = self._lines.setdefault(lent.line, _Line())
         line.appendleft(lent.job)
         self._announce(lent.line, line)
@@ -269,6 +272,10 @@ class _Lent:
     def __init__(self, queue: InProcessQueue, line: str, job: Job, token: int, expires: float) -> None:
         self._queue, self.line, self.job, self.token, self.expires = queue, line, job, token, expires
         self.is_served = False
+
+    @property
+    def is_again(self) -> bool:
+        return self.job.envelope.id in self._queue._again
 
     def reply(self, chunk: Chunk) -> None:
         self.is_served = self.is_served or chunk.status < 300  # what is refused took no time

@@ -46,6 +46,10 @@ class JetStreamDelivery:
         self.claim_at = self.extend_at = 0.0
         self.is_over = False
 
+    @property
+    def is_again(self) -> bool:
+        return _numbers(self.ack_subject)[:1] != ["1"]
+
     def reply(self, chunk: Chunk) -> None:
         """A chunk too large for the server goes in pieces; those that follow are numbered on."""
         most = self._held.link.max_payload - _ROOM_FOR_HEAD
@@ -202,6 +206,13 @@ class Holdings:
 
 
 def _place(ack_subject: str) -> str:
-    """A message's place in its stream. `$JS.ACK.` is followed by 7 parts, of newer servers by 9 or more."""
+    """A message's place in its stream."""
+    return "".join(_numbers(ack_subject)[1:2])
+
+
+def _numbers(ack_subject: str) -> list[str]:
+    """How often it was delivered, its place, and more. `$JS.ACK.` is followed by 7 parts, of newer servers by 9 or
+    more, the first of which are names.
+    """
     parts = ack_subject.split(".")
-    return "".join(parts[5:6] if len(parts) <= 9 else parts[7:8])
+    return parts[4:] if len(parts) <= 9 else parts[6:]

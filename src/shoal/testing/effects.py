@@ -32,6 +32,8 @@ def model(name: str, size_bytes: int = 1000) -> Model:
 class Delivery:
     """A lent job that remembers what was done with it."""
 
+    is_again = False
+
     def __init__(self, job: Job) -> None:
         self.job = job
         self.done: list[str] = []

@@ -90,6 +90,10 @@ class _FaultyDelivery:
         self.job = inner.job
         self._overtaken: Chunk | None = None
 
+    @property
+    def is_again(self) -> bool:
+        return self._inner.is_again
+
     def reply(self, chunk: Chunk) -> None:
         if not chunk.last and self._overtaken is None and self._queue.happens(self._faults.swap_chunks):
             self._overtaken = chunk
