@@ -25,7 +25,7 @@ def hand(held=0, size=0, due=(0.0,), streams=1) -> Hand:
 
 
 def among(hand: Hand, *, cost=COST, target=1.0, round_trip=0.0, padding=1.0) -> Pull:
-    return among_others(hand, cost, padding, target, round_trip, now=100.0)
+    return among_others(hand, cost, padding, 30.0, target, round_trip, now=100.0)
 
 
 def test_a_node_that_is_alone_asks_for_as_many_jobs_as_a_window_for_every_stream_has_items():
@@ -65,6 +65,10 @@ def test_a_busy_device_asks_as_late_as_an_answer_still_comes_in_time():
 def test_no_more_than_one_window_is_prefetched():
     assert among(hand(held=500)) == Pull()
     assert among(hand(held=500, due=(100.5,))) == Pull()
+
+
+def test_somewhat_more_jobs_are_asked_for_than_usually_fill_a_window():
+    assert among(hand()).jobs == 300
 
 
 def test_what_waits_here_is_not_asked_for_again():

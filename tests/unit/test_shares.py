@@ -33,7 +33,7 @@ def test_a_request_that_takes_but_a_moment_stays_while_all_others_work():
 @pytest.mark.parametrize("waiting", [1, 3, 7])
 def test_idle_nodes_get_as_much_as_stays(waiting):
     tokens = [30.0] * 1000
-    given = [index for part in parts(tokens, waiting=waiting, others=7) for index in part]
+    given = [index for part in parts(tokens, waiting=waiting, others=waiting) for index in part]
     assert len(given) / 1000 == pytest.approx(waiting / (waiting + 1), rel=0.02)
 
 

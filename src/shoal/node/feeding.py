@@ -143,9 +143,8 @@ class Feeding:
     def finish(self, line: Line, ticket: Ticket) -> None:
         """Every item has its output."""
         del self._tickets[ticket.id]
-        if size := len(ticket.delivery.job.body):
-            ratio = sum(output.tokens for output in ticket.outputs if output is not None) / size
-            line.tokens_per_body_byte += 0.02 * (min(max(ratio, 0.001), 4.0) - line.tokens_per_body_byte)
+        tokens = sum(output.tokens for output in ticket.outputs if output is not None)
+        line.learn_job(tokens, len(ticket.delivery.job.body))
         self._do.finish(ticket)
 
     def _give_up(self, line: Line, ticket: Ticket, now: float) -> None:

@@ -53,6 +53,7 @@ class Line:
         self.linger_until = 0.0
         self.padding = 1.0  # tokens computed for one that is useful
         self.tokens_per_body_byte = 0.15
+        self.job_tokens = 30.0  # of one job
         self.claim_until = 0.0  # we told the others that we load it
         self.asked_at = 0.0  # when we last asked how many others wait for it
         self.last_used = 0.0
@@ -95,6 +96,12 @@ class Line:
     def size_bytes(self) -> int:
         """Of one replica: the footprint measured, or before any load a guess from the size of the files."""
         return self.known.footprint_bytes or 150_000_000 + 2 * self.model.size_bytes
+
+    def learn_job(self, tokens: int, size_bytes: int) -> None:
+        """A job was answered: what its body's size says of the next one's cost."""
+        ratio = min(max(tokens / max(1, size_bytes), 0.001), 4.0)
+        self.tokens_per_body_byte += 0.02 * (ratio - self.tokens_per_body_byte)
+        self.job_tokens += 0.02 * (tokens - self.job_tokens)
 
     def has_failed(self, now: float) -> bool:
         return self.failure is not None and now < self.failed_until

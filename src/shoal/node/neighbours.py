@@ -41,7 +41,9 @@ class Neighbours:
             return
         cost = line.learner.cost
         if self._peers.holders(line.model.name, now):
-            pull = pulling.among_others(line.hand(), cost, line.padding, self._target_s, self.round_trip_s, now)
+            pull = pulling.among_others(
+                line.hand(), cost, line.padding, line.job_tokens, self._target_s, self.round_trip_s, now
+            )
             size_bytes = pull.tokens / line.tokens_per_body_byte
         else:
             pull = pulling.alone(line.hand(), cost)

@@ -1,5 +1,7 @@
 """How much of a line a node asks the queue for, when, and what it gives back. Pure: numbers in, a decision out."""
 
+import math
+
 import msgspec
 
 from shoal.node.cost import Cost
@@ -10,6 +12,8 @@ LATE_S = 0.02
 LATE_SHARE = 0.25
 """A window is late when it takes this much longer than predicted, or LATE_S, whichever is more."""
 MOST_JOBS = 2048
+MORE_JOBS = 1.5
+"""How many more jobs are asked for than would fill a window, were they of the usual size."""
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -56,10 +60,12 @@ def alone(hand: Hand, cost: Cost) -> Pull:
     return Pull(jobs, hand.streams * max(float(hand.batch_tokens), good))
 
 
-def among_others(hand: Hand, cost: Cost, padding: float, target_s: float, round_trip_s: float, now: float) -> Pull:
+def among_others(
+    hand: Hand, cost: Cost, padding: float, job_tokens: float, target_s: float, round_trip_s: float, now: float
+) -> Pull:
     """What to ask for where other nodes take from the same line: what a free device needs, just in time.
 
-    `padding` is how many tokens are computed for one that is useful.
+    `padding` is how many tokens are computed for one that is useful, `job_tokens` how many a job usually has.
 
     1. A window waits here already: nothing. One window ahead is enough, more would wait for us elsewhere idle.
     2. No device will be free before an answer could be here: ask when one will.
@@ -73,7 +79,8 @@ def among_others(hand: Hand, cost: Cost, padding: float, target_s: float, round_
     if not free:
         return Pull(wait_until=min(device.due_at for device in hand.devices) - round_trip_s)  # 2
     tokens = window * sum(device.streams for device in free) - hand.held_tokens
-    return Pull(MOST_JOBS, tokens)  # 3
+    jobs = math.ceil(MORE_JOBS * tokens / max(1.0, job_tokens))
+    return Pull(min(MOST_JOBS, jobs), tokens)  # 3
 
 
 def window_tokens(cost: Cost, padding: float, target_s: float) -> float:

@@ -19,8 +19,8 @@ def parts_of(
 
     1. Nobody else has the model, or it is less than two good batches: no.
     2. Nobody waits, and it takes but a moment here: no.
-    3. Parts of about one good batch each, alike in length, as many for each taker as for any other.
-    4. This node keeps its share, the longest texts: it can begin at once.
+    3. Parts of about one good batch each, alike in length, as many for each node as for any other.
+    4. This node keeps its share, the longest texts, and begins at once; parts that nobody takes come to it too.
     """
     total = sum(tokens)
     good = min(cost.good_batch_tokens(), float(batch_tokens))
@@ -30,7 +30,7 @@ def parts_of(
     seconds = (batches * cost.a + total * cost.b) / max(1, streams)
     if not waiting and seconds < WORTH_S:
         return []  # 2
-    takers = 1 + (waiting or others)
+    takers = 1 + others
     count = min(len(tokens), takers * math.ceil(batches / takers))
     order = sorted(range(len(tokens)), key=tokens.__getitem__)
     parts = _cut(order, tokens, total / count)  # 3

@@ -26,7 +26,8 @@ GATHER_S = 0.002
 """After its first job, how long a pull waits for the rest of a burst that is already on its way."""
 LOOK_S = 2.0
 """How long a request that does not wait may take, server and network."""
-UNWANTED_AFTER_S = 0.1
+UNWANTED_AFTER_S = 0.005
+"""Jobs beyond what a pull asked for are the next one's, if it comes so soon; else another node may have them."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.001, 0.05
 _ROOM_FOR_HEAD = 512
 _encode = msgspec.json.Encoder().encode
