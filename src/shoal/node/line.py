@@ -55,6 +55,7 @@ class Line:
         self.tokens_per_body_byte = 0.15
         self.job_tokens = 30.0  # of one job
         self.claim_until = 0.0  # we told the others that we load it
+        self.take_at = 0.0  # when we shall, if none of them does
         self.asked_at = 0.0  # when we last asked how many others wait for it
         self.last_used = 0.0
         self.load_attempts = 0

@@ -6,6 +6,7 @@ Part of the scheduler: it changes lines and their replicas, and refuses the tick
 from collections import Counter
 from collections.abc import Iterable
 
+from shoal.node import residency
 from shoal.node.devices import on_device
 from shoal.node.effects import Effects
 from shoal.node.line import Line
@@ -67,6 +68,10 @@ class Loading:
             line.replicas.append(replica)
         elif plan.until is not None:
             self._do.wake_at(plan.until)
+
+    def room_for(self, line: Line, now: float) -> residency.Plan:
+        """What it would take to hold one replica of the line."""
+        return self._memory.room_for(line, now)
 
     def loaded(self, replica: Replica, profile: Profile, seconds: float, footprint: int, now: float) -> None:
         line = replica.line

@@ -9,6 +9,7 @@ from shoal.node import placement, pulling, shares
 from shoal.node.effects import Effects
 from shoal.node.feeding import Feeding
 from shoal.node.line import Line
+from shoal.node.loading import Loading
 from shoal.node.peers import Peers
 from shoal.node.replica import Replica
 from shoal.node.settings import Settings
@@ -17,6 +18,8 @@ from shoal.queue import Depth
 
 CLAIM_S = 10.0
 """How long a claimed line is left to its claimer, besides twice what the load is known to take."""
+EVICT_AFTER_S = 0.02
+REFUSE_AFTER_S = 2.0
 ASK_EVERY_S = 0.02
 MOST_ROUND_TRIP_S = 0.05
 LEAST_SHARED_ITEMS = 16
@@ -24,9 +27,16 @@ LEAST_SHARED_ITEMS = 16
 
 class Neighbours:
     def __init__(
-        self, settings: Settings, effects: Effects, peers: Peers, feeding: Feeding, tickets: dict[str, Ticket]
+        self,
+        settings: Settings,
+        effects: Effects,
+        peers: Peers,
+        feeding: Feeding,
+        loading: Loading,
+        tickets: dict[str, Ticket],
     ) -> None:
-        self._do, self._peers, self._feeding, self._tickets = effects, peers, feeding, tickets
+        self._do, self._peers, self._tickets = effects, peers, tickets
+        self._feeding, self._loading = feeding, loading
         self._target_s = settings.latency_s
         self.round_trip_s = 0.0
         """To the queue and back, as lately measured."""
@@ -63,25 +73,47 @@ class Neighbours:
     def consider(self, line: Line, depth: Depth | None, now: float) -> None:
         """Jobs wait in it: claim its load, if it is nobody's or would be worth it.
 
-        1. It is ours, claimed, or the others are told of enough loads: no.
-        2. Nobody holds it: yes. 3. What waits, by the mean of those that hold it, is worth a load: yes.
+        1. It is ours, claimed, or what waits is not worth a load beside those that hold it: no.
+        2. There is room for it: yes.
+        3. Others would have to go, or there is no room: only if no other node has claimed it in a moment. Who can
+           never hold it claims it late, to refuse it, so that nobody waits in vain.
         """
-        name = line.model.name
-        if self.may_pull(line, now) or line.has_failed(now) or self._peers.is_claimed(name, now):
-            return  # 1
-        holders = self._peers.holders(name, now)
-        if holders:
-            tokens = depth.size_bytes * line.tokens_per_body_byte if depth else 0.0
-            streams = holders * line.profile.streams
-            wait = placement.predicted_wait(tokens, line.learner.cost, line.profile.batch_tokens, streams)
-            worth = placement.is_worth_a_load(wait, now - depth.oldest if depth else 0.0, line.known.load_s)
-            if not worth or not placement.may_load(self._peers.loading(now), self._peers.count(now) + 1):
+        if self.may_pull(line, now) or line.has_failed(now) or not self._is_worth_a_load(line, depth, now):
+            line.take_at = 0.0  # 1
+            return
+        plan = self._loading.room_for(line, now)
+        if plan.verdict != "load" or plan.evict:  # 3
+            patience = EVICT_AFTER_S if plan.evict else REFUSE_AFTER_S
+            line.take_at = line.take_at or now + patience
+            if now < line.take_at:
+                self._do.wake_at(line.take_at)
                 return
-        self._do.claim(name, now + CLAIM_S + 2 * line.known.load_s)  # 2, 3
+        line.take_at = 0.0
+        self._do.claim(line.model.name, now + _claim_s(line))  # 2, 3
+
+    def _is_worth_a_load(self, line: Line, depth: Depth | None, now: float) -> bool:
+        """1. Another node has claimed it: no. 2. Nobody holds it: yes. 3. The wait of what waits, by those that
+        hold it, is long, and there are not loads enough."""
+        name = line.model.name
+        if self._peers.is_claimed(name, now):
+            return False  # 1
+        holders = self._peers.holders(name, now)
+        if not holders:
+            return True  # 2
+        if depth is None or not placement.may_load(self._peers.loading(now), self._peers.count(now) + 1):
+            return False
+        tokens = depth.size_bytes * line.tokens_per_body_byte
+        streams = holders * line.profile.streams
+        wait = placement.predicted_wait(tokens, line.learner.cost, line.profile.batch_tokens, streams)
+        return placement.is_worth_a_load(wait, now - depth.oldest, line.known.load_s)  # 3
+
+    def belongs_elsewhere(self, line: Line, now: float) -> bool:
+        """Its model went from here, and others have it."""
+        return not self.may_pull(line, now) and self._peers.holders(line.model.name, now) > 0
 
     def claimed(self, line: Line, now: float) -> None:
         """The others know that it is ours to load."""
-        line.claim_until = now + CLAIM_S + 2 * line.known.load_s
+        line.claim_until = now + _claim_s(line)
 
     def settle_claim(self, line: Line) -> None:
         """It is loaded, or will not be."""
@@ -139,3 +171,7 @@ class Neighbours:
 def _is_late(replica: Replica, now: float) -> bool:
     running = replica.running
     return running is not None and pulling.is_late(running.due_at, running.takes_s, now)
+
+
+def _claim_s(line: Line) -> float:
+    return CLAIM_S + 2 * line.known.load_s

@@ -13,6 +13,8 @@ from shoal.queue.fleet import Fleet
 
 _PREFIX = "claim/"
 _HOLDING = ("ready", "loading")
+SILENT_AFTER_S = 2.5
+"""A node that missed two statuses is not waited for."""
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -32,7 +34,7 @@ class Peers:
 
     def __init__(self, node: str = "") -> None:
         self.node = node
-        self._fleet = Fleet()
+        self._fleet = Fleet(SILENT_AFTER_S)
         self._claims: dict[str, Claim] = {}
 
     def told(self, status: NodeStatus, now: float) -> None:

@@ -37,7 +37,7 @@ class Scheduler:
         self._feeding = Feeding(effects, self.tickets)
         self.peers = peers or Peers()
         self._loading = Loading(settings, effects, self.lines, self.workers, self.tickets, self.peers)
-        self.neighbours = Neighbours(settings, effects, self.peers, self._feeding, self.tickets)
+        self.neighbours = Neighbours(settings, effects, self.peers, self._feeding, self._loading, self.tickets)
 
     def close(self) -> None:
         """The node ends: no model is loaded any more, a pinned one neither."""
@@ -119,8 +119,8 @@ class Scheduler:
             self._do.refuse(ticket, line.failure)
         elif ticket.remaining == 0:
             self._do.finish(ticket)  # every item had its fault already: no model is loaded for it
-        elif not self.neighbours.may_pull(line, now):
-            self._do.give_back(ticket)  # the model went meanwhile, and others have it
+        elif self.neighbours.belongs_elsewhere(line, now):
+            self._do.give_back(ticket)
         else:
             self.tickets[ticket.id] = ticket
             self.neighbours.take_apart(line, ticket, waiting, now)
@@ -219,6 +219,8 @@ class Scheduler:
         for line in self.lines.values():
             if line.busy or line.pinned:
                 self._advance(line, now)
+            if 0 < line.take_at <= now:
+                self.neighbours.consider(line, None, now)
 
     def check(self, now: float) -> None:
         """Once a second or so: end runtimes that are stuck, and see that the memory budget is kept."""
