@@ -23,6 +23,7 @@ from shoal.gateway.app import Gateway
 from shoal.gateway.pages import Pages
 from shoal.gateway.server import inherited, listen, make_server
 from shoal.gateway.settings import GatewaySettings
+from shoal.node.page import serve_metrics
 from shoal.node.settings import Settings
 from shoal.node.telling import Telling, node_name
 from shoal.observe import log as logs
@@ -65,7 +66,7 @@ class GatewayProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """`name` "" makes one up. `drain_s` is for what was begun when it is told to end."""
+    """`name` "" makes one up. `drain_s` is for what was begun when it is told to end; no page at port -1."""
 
     membership: Membership
     home: Path | None
@@ -73,6 +74,7 @@ class NodeProcess(msgspec.Struct, frozen=True, kw_only=True):
     max_items: int
     name: str = ""
     drain_s: float = 30.0
+    metrics_port: int = -1
 
 
 class Cluster:
@@ -141,6 +143,7 @@ async def node(process: NodeProcess) -> None:
     queue = await _join(process.membership, None, name)
     agent = make_agent(queue, store, process.settings, process.max_items, queue.board, name)
     telling = Telling(agent, name, pool)
+    page = await serve_metrics(process.metrics_port, telling.status) if process.metrics_port >= 0 else None
     agent.start()
     collect_seldom()
     told = asyncio.create_task(telling.run(queue.board))
@@ -156,6 +159,8 @@ async def node(process: NodeProcess) -> None:
     with contextlib.suppress(asyncio.CancelledError):
         await told
     telling.farewell(queue.board)
+    if page is not None:
+        page.close()
     await queue.close()
     log.info("stopped", extra=logs.fields(node=name))
 

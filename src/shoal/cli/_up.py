@@ -61,13 +61,20 @@ def read_plan(path: Path) -> Plan:
 
 
 def words(options: Options) -> list[str]:
-    """Options as on the command line: `{"pin": ["a", "b"]}` is `--pin a --pin b`. Raises InvalidInput."""
+    """Options as on the command line: `{"pin": ["a", "b"]}` is `--pin a --pin b`, `true` is the option alone.
+
+    Raises InvalidInput.
+    """
     found: list[str] = []
     for name, value in options.items():
         for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, dict | bool):
+            if isinstance(each, dict):
                 raise InvalidInput(f"option {name} cannot be {each!r}")
-            found += [f"--{name.replace('_', '-')}", str(each)]
+            flag = f"--{name.replace('_', '-')}"
+            if not isinstance(each, bool):
+                found += [flag, str(each)]
+            elif each:
+                found.append(flag)
     return found
 
 

@@ -25,6 +25,9 @@ def command(app: typer.Typer) -> None:
         nats_ca: o.NatsCa = None,
         nats_cert: o.NatsCert = None,
         nats_key: o.NatsKey = None,
+        metrics_port: Annotated[
+            int, typer.Option(min=-1, max=65535, help="Show this node's /metrics on loopback; -1: not.")
+        ] = -1,
         log_format: o.LogFormat = "text",
         otlp: o.Otlp = "",
     ) -> None:
@@ -38,7 +41,7 @@ def command(app: typer.Typer) -> None:
                 url=nats, pool=pool, log_format=log_format, otlp=otlp,
                 login=o.login(nats_user, nats_creds, nats_ca, nats_cert, nats_key),
             ),
-            home=home, max_items=max_items, name=name, drain_s=drain_within,
+            home=home, max_items=max_items, name=name, drain_s=drain_within, metrics_port=metrics_port,
             settings=Settings(
                 memory_bytes=o.parse_size(memory) if memory else int(here.memory_bytes() * 0.7),
                 pinned=frozenset(pin or ()),

@@ -16,7 +16,7 @@ from shoal.observe import metrics
 from shoal.protocol.errors import ModelNotFound, QueueUnavailable
 from shoal.protocol.facts import Facts
 from shoal.protocol.status import ModelStatus, NodeStatus
-from shoal.queue import Depth, Queue
+from shoal.queue import Depth, Queue, gauges
 from shoal.version import __version__
 
 States = Callable[[], Mapping[str, ModelStatus]]
@@ -163,14 +163,7 @@ class Pages:
         for line, depth in (await self._depths()).items():
             metrics.QUEUE_JOBS.labels(line).set(depth.jobs)
             metrics.QUEUE_OLDEST.labels(line).set(time.time() - depth.oldest)
-        for name, status in self._states().items():
-            metrics.MODEL_STATE.labels(name).set(status.state == "ready")
-            metrics.MODEL_BYTES.labels(name).set(status.memory_bytes)
-        metrics.forget_nodes()
-        for node in self._nodes():
-            metrics.node(
-                node.node, node.memory_used_bytes, node.memory_budget_bytes, msgspec.to_builtins(node.lines)
-            )
+        gauges.show(self._nodes(), self._states())
         return Reply(200, (("content-type", "text/plain; version=0.0.4; charset=utf-8"),), metrics.page())
 
     async def _models(self, path: str, query: bytes) -> Reply:
