@@ -15,9 +15,9 @@ from shoal.protocol.facts import Facts
 
 LONGEST = 2048
 """Tokens, about, of the longest text: beyond it attention takes most of the time, and shows nothing new."""
-CANDIDATES = 32
+CANDIDATES = 24
 """Documents that a cross-encoder reads with each query."""
-MOST_PAIRS, MOST_READ = 1000, 128
+MOST_PAIRS, MOST_READ = 1000, 96
 """Of a user's pairs so many are drawn; fewer for a cross-encoder, which reads `CANDIDATES` times as many texts."""
 _OURS = "gate_pairs.jsonl"
 _SHORT = (
