@@ -88,6 +88,18 @@ def test_what_was_sent_ahead_of_a_late_window_goes_back_if_another_node_waits():
     assert list(world.scheduler.tickets) == ["running"]
 
 
+def test_a_node_that_is_late_takes_nothing_more_until_it_answers():
+    world = World()
+    world.arrive(world.ticket("running"))
+    asked = len(world.do.pulls)
+    late = world.running.due_at + 1
+    world.scheduler.line_has_work("a", late)
+    assert len(world.do.pulls) == asked
+    replica = world.line.replicas[0]
+    world.scheduler.answered(replica.worker, answer(list(replica.flying), seen=1), late)
+    assert len(world.do.pulls) == asked + 1
+
+
 def test_a_job_that_is_begun_stays_however_late_its_window_is():
     world = World()
     world.arrive(world.ticket("running", texts=250))

@@ -1,5 +1,7 @@
 """How much of a line a node asks the queue for, when, and what it gives back."""
 
+import math
+
 import pytest
 
 from shoal.node.cost import Cost
@@ -60,6 +62,11 @@ def test_an_idle_device_asks_at_once_for_one_window():
 def test_a_busy_device_asks_as_late_as_an_answer_still_comes_in_time():
     assert among(hand(due=(100.5,)), round_trip=0.002) == Pull(wait_until=100.498)
     assert among(hand(due=(100.002,)), round_trip=0.002).tokens == pytest.approx(6000)
+
+
+def test_a_device_that_is_late_asks_for_nothing_until_it_answers():
+    assert among(hand(due=(math.inf,))) == Pull()
+    assert among(hand(due=(math.inf, 100.5))) == Pull(wait_until=100.5)
 
 
 def test_no_more_than_one_window_is_prefetched():

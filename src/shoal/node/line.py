@@ -131,9 +131,12 @@ class Line:
         batches = max(1.0, items / profile.batch_items, computed / profile.batch_tokens)
         return (math.ceil(batches) * cost.a + cost.b * computed) / profile.streams
 
-    def hand(self) -> pulling.Hand:
+    def hand(self, now: float) -> pulling.Hand:
         """What waits here, and who computes it."""
-        devices = tuple(pulling.Device(r.profile.streams, r.due_at) for r in self.replicas)
+        devices = tuple(
+            pulling.Device(replica.profile.streams, math.inf if replica.is_late(now) else replica.due_at)
+            for replica in self.replicas
+        )
         return pulling.Hand(
             devices=devices or (pulling.Device(self.profile.streams),),
             batch_items=self.profile.batch_items,

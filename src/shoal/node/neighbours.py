@@ -11,7 +11,6 @@ from shoal.node.feeding import Feeding
 from shoal.node.line import Line
 from shoal.node.loading import Loading
 from shoal.node.peers import Peers
-from shoal.node.replica import Replica
 from shoal.node.settings import Settings
 from shoal.node.tickets import Ticket
 from shoal.queue import Depth
@@ -52,11 +51,11 @@ class Neighbours:
         cost = line.learner.cost
         if self._peers.holders(line.model.name, now):
             pull = pulling.among_others(
-                line.hand(), cost, line.padding, line.job_tokens, self._target_s, self.round_trip_s, now
+                line.hand(now), cost, line.padding, line.job_tokens, self._target_s, self.round_trip_s, now
             )
             size_bytes = pull.tokens / line.tokens_per_body_byte
         else:
-            pull = pulling.alone(line.hand(), cost)
+            pull = pulling.alone(line.hand(now), cost)
             size_bytes = pull.tokens / line.known.tokens_per_byte + 4096
         if pull.jobs:
             line.pulling = True
@@ -155,7 +154,7 @@ class Neighbours:
 
     def others_wait(self, line: Line, now: float) -> None:
         """Another node has nothing to do: what a late window holds up here goes back to the queue."""
-        late = [replica for replica in line.ready if _is_late(replica, now)]
+        late = [replica for replica in line.ready if replica.is_late(now)]
         if not late:
             return
         tickets = [ticket for replica in late for ticket in replica.untouched()]
@@ -166,11 +165,6 @@ class Neighbours:
                 del self._tickets[ticket.id]
                 self._feeding.forget(line, ticket, now)
                 self._do.give_back(ticket)
-
-
-def _is_late(replica: Replica, now: float) -> bool:
-    running = replica.running
-    return running is not None and pulling.is_late(running.due_at, running.takes_s, now)
 
 
 def _claim_s(line: Line) -> float:

@@ -17,7 +17,9 @@ MORE_JOBS = 1.5
 
 
 class Device(msgspec.Struct, frozen=True):
-    """One replica of the line, and when it is predicted to have nothing left to do; 0 for one that is idle."""
+    """One replica of the line, and when it is predicted to have nothing left to do: 0 for one that is idle,
+    infinity for one that is late, of which nobody knows.
+    """
 
     streams: int
     due_at: float = 0.0
@@ -68,7 +70,7 @@ def among_others(
     `padding` is how many tokens are computed for one that is useful, `job_tokens` how many a job usually has.
 
     1. A window waits here already: nothing. One window ahead is enough, more would wait for us elsewhere idle.
-    2. No device will be free before an answer could be here: ask when one will.
+    2. No device will be free before an answer could be here: ask when one will; if all are late, when one is not.
     3. A window for each that will, less what waits here.
     """
     window = window_tokens(cost, padding, target_s)
@@ -77,7 +79,8 @@ def among_others(
     if hand.held_tokens >= window * max(1, sum(device.streams for device in free)):
         return Pull()  # 1
     if not free:
-        return Pull(wait_until=min(device.due_at for device in hand.devices) - round_trip_s)  # 2
+        first = min(device.due_at for device in hand.devices)
+        return Pull(wait_until=first - round_trip_s if math.isfinite(first) else None)  # 2
     tokens = window * sum(device.streams for device in free) - hand.held_tokens
     jobs = math.ceil(MORE_JOBS * tokens / max(1.0, job_tokens))
     return Pull(min(MOST_JOBS, jobs), tokens)  # 3

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from shoal.node import pulling
 from shoal.node.tickets import Ticket
 from shoal.protocol.facts import Profile
 
@@ -76,6 +77,11 @@ class Replica:
     def running(self) -> Window | None:
         """The oldest window; those after it were sent ahead."""
         return next(iter(self.open.values()), None)
+
+    def is_late(self, now: float) -> bool:
+        """Whether its oldest window takes much longer than was predicted."""
+        running = self.running
+        return running is not None and pulling.is_late(running.due_at, running.takes_s, now)
 
     def opened(self, number: int, items: int, takes_s: float, now: float) -> None:
         self.open[number] = Window(items, takes_s, max(now, self.due_at) + takes_s)
