@@ -1,6 +1,7 @@
 """A cluster of real processes answers as one server does: queue server, gateway, two nodes."""
 
 import asyncio
+import sys
 
 import httpx
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from cluster.asking import JSON, client_of, encode, until, vector
 from names import MINILM, VIRTUAL, VIRTUAL_RERANKER
 from shoal.catalog.store import Store
+from shoal.queue.server import ServerSettings
 from shoal.testing.cluster import cluster
-from shoal.testing.server import serving
+from shoal.testing.server import free_port, serving
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +128,11 @@ async def test_a_client_that_went_away_costs_no_device_time(virtual_home):
 
 
 def in_hand(running) -> int:
-    lines = [line for node in running.gateways[0].nodes().values() for line in node.get("lines", {}).values()]
-    return sum(line.get("jobs_in_hand", 0) for line in lines)
+    return sum(map(in_hand_of, running.gateways[0].nodes().values()))
+
+
+def in_hand_of(node: dict) -> int:
+    return sum(line.get("jobs_in_hand", 0) for line in node.get("lines", {}).values())
 
 
 def waiting(running) -> int:
@@ -149,6 +154,16 @@ async def test_a_node_told_to_end_finishes_what_it_began_and_another_takes_the_r
             assert running.gateways[0].is_ready()
 
 
+@pytest.mark.slow
+async def test_what_a_node_cannot_finish_in_time_is_done_by_another(virtual_home):
+    with cluster(virtual_home, node_options=["--drain-within", "0.2", "--pin", VIRTUAL]) as running:
+        async with client_of(running.url) as client:
+            asked = [asyncio.create_task(encode(client, f"shoal:virtual:slow=1.5 {n}")) for n in range(8)]
+            await until(lambda: all(in_hand_of(node) > 0 for node in running.gateways[0].nodes().values()))
+            assert await asyncio.to_thread(running.nodes[0].end) == 0
+            assert {response.status_code for response in await asyncio.gather(*asked)} == {200}
+
+
 async def test_a_gateway_told_to_end_answers_what_it_accepted_and_says_that_it_was_the_last(virtual_home):
     with cluster(virtual_home, nodes=1) as running:
         async with client_of(running.url) as client, client_of(running.url) as seldom:
@@ -163,3 +178,32 @@ async def test_a_gateway_told_to_end_answers_what_it_accepted_and_says_that_it_w
         assert {response.status_code for response in answers} == {200}
         assert {response.headers["connection"] for response in answers} == {"close"}
         assert await asyncio.to_thread(running.gateways[0].process.wait, 30) == 0
+
+
+@pytest.mark.slow
+async def test_user_and_password_let_gateways_and_nodes_join_and_no_other(virtual_home, tmp_path, monkeypatch):
+    guarded = ServerSettings(folder=tmp_path, more='authorization { user: "shoal", password: "secret" }')
+    known = ["--nats-user", "shoal"]
+    monkeypatch.setenv("SHOAL_NATS_PASSWORD", "secret")
+    with cluster(virtual_home, nodes=1, server=guarded, node_options=known, gateway_options=known) as running:
+        async with client_of(running.url) as client:
+            assert (await encode(client, "let in")).status_code == 200
+        stranger = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "shoal", "node", "--nats", running.nats.url, stderr=asyncio.subprocess.PIPE
+        )
+        _, said = await asyncio.wait_for(stranger.communicate(), 60)
+        assert stranger.returncode == 1
+        assert b"refuses us" in said
+
+
+@pytest.mark.slow
+async def test_without_a_queue_server_a_node_ends_and_names_the_setting(virtual_home):
+    where = f"nats://127.0.0.1:{free_port()}"
+    words = ["node", "--nats", where, "--home", str(virtual_home)]
+    node = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "shoal", *words, stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await asyncio.wait_for(node.communicate(), 60)
+    assert node.returncode == 1
+    assert b"--nats" in said
+    assert where.removeprefix("nats://").encode() in said
