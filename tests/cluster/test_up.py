@@ -75,6 +75,7 @@ async def test_it_answers_begins_killed_children_again_and_ends_in_order(up):
     async with client_of(cluster.url) as client:
         assert (await encode(client, "hello")).status_code == 200
         before = cluster.children()
+        assert set(before) == {"node", "gateway", "nats-server"}
         for kind in ("node", "gateway", "nats-server"):
             os.kill(before[kind], signal.SIGKILL)
         await until(lambda: set(cluster.children()) == set(before) and cluster.children() != before)

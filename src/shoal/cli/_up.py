@@ -19,12 +19,15 @@ import uvloop
 
 from shoal.cli._children import Child, Spec, replace
 from shoal.cli._road import either, on_signals
+from shoal.node import devices
 from shoal.observe import log as logs
 from shoal.protocol.errors import InvalidInput, QueueUnavailable
 from shoal.queue.server import READY_WITHIN_S, QueueServer, ServerSettings
 
 log = logging.getLogger("shoal.up")
 Options = dict[str, Any]
+MEMORY_SHARE = 0.7
+"""Of the machine's, for the models of all nodes together where nobody says how much each may have."""
 
 
 class QueuePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -130,8 +133,9 @@ class _Cluster:
             await self._listening(self._server)
         join = ["--nats", url, "--pool", plan.pool, "--log-format", plan.log_format]
         own = plan.nodes if isinstance(plan.nodes, list) else [{} for _ in range(plan.nodes)]
+        share = {"memory": str(int(devices.memory_bytes() * MEMORY_SHARE / max(1, len(own))))}
         self._nodes = [
-            Child(_node(f"node-{number}", [*join, *words(plan.node | options)]))
+            Child(_node(f"node-{number}", [*join, *words(share | plan.node | options)]))
             for number, options in enumerate(own, 1)
         ]
         listen = ["--host", plan.host, *words(plan.gateway)]
