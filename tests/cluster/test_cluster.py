@@ -141,7 +141,7 @@ def waiting(running) -> int:
 
 
 async def test_a_node_told_to_end_finishes_what_it_began_and_another_takes_the_rest(virtual_home):
-    with cluster(virtual_home) as running:
+    with cluster(virtual_home, node_options=["--pin", VIRTUAL]) as running:
         async with client_of(running.url) as client:
             await encode(client, "warm")
             asked = [asyncio.create_task(encode(client, f"shoal:virtual:slow=0.2 {n}")) for n in range(40)]

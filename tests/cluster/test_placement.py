@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from cluster.agents import nodes, slow_home, until
-from names import MINILM, VIRTUAL
+from names import MINILM
 from shoal.testing.nats import nats_server
 from shoal.testing.server import serving
 
