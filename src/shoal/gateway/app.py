@@ -161,6 +161,7 @@ class Gateway:
             raise ConnectionError("the answer broke off")
         metrics.refused(refused.code)
         reply = target.dialect.refuse(refused, accept=headers.get(b"accept", b"").decode("latin-1"))
+        del refused  # its traceback holds this frame, and with it the body
         reply = Reply(reply.status, (*reply.headers, ("x-request-id", request_id)), reply.body)
         await send_refusal(send, reply, body)
         return reply.status

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from shoal.gateway.asgi import LEAVING
 from shoal.gateway.early import MOST_BYTES, Early
 from shoal.gateway.settings import GatewaySettings
-from shoal.gateway.unread import Unread
+from shoal.gateway.unread import PATIENCE_S, Unread
 from shoal.gateway.waiting import Leaving
 from shoal.observe import metrics
 
@@ -169,7 +169,16 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._wait_for_reader()
-        self.unread.note(self, self.transport.get_write_buffer_size())
+        self.unread.note(self, self.loop.time())
+        if self.unread.is_over:
+            self.loop.call_later(PATIENCE_S, self._make_room)
+
+    def _make_room(self) -> None:
+        self.unread.make_room(self.loop.time())
+
+    def owed_bytes(self) -> int:
+        size: int = self.transport.get_write_buffer_size()
+        return size
 
     def let_go(self) -> None:
         self.transport.abort()
@@ -186,6 +195,7 @@ class Connection(HttpToolsProtocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
         super().connection_lost(exc)
+        self.cycle = None  # type: ignore[assignment]  # each holds the other, and all that was asked and answered
         self.unread.forget(self)
         for leave in list(self._leaving):
             leave()

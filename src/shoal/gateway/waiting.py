@@ -39,10 +39,15 @@ class Watch:
         if self._timer is not None:
             self._timer.cancel()
         self._leaving.discard(self._left)
-        if self._why is not None and self._task is not None:
-            self._task.uncancel()
-            if kind is asyncio.CancelledError:
-                raise self._why from None
+        task, why = self._task, self._why
+        self._task = self._why = None
+        if why is not None and task is not None:
+            task.uncancel()
+            try:
+                if kind is asyncio.CancelledError:
+                    raise why from None
+            finally:
+                del why  # an error, its traceback and this frame would keep each other, and the answer, for long
 
     def _left(self) -> None:
         self._end(Cancelled("the client left"))
