@@ -84,6 +84,7 @@ class Capacity:
         asked = v.lognormal_requests([STALLING])
         with self._cluster(self._nodes, STALLING) as fleet:
             search = self._search(fleet, asked, self._nodes * self._peak(PACKED))
+            search.warm_up()
             seen = [search.at(STALL_LOAD, windows=3.0) for _ in range(2)]
         over = sum(each.over for each in seen) / len(seen)
         words = f"{v.STALL_SHARE:.1%} of batches stalled {v.STALL_S * 1e3:g} ms, at 60 % load"

@@ -16,6 +16,7 @@ NEAR = 1.05
 CONNECTIONS = 4096
 WARM_UP_TARGETS, WINDOW_TARGETS = 2.0, 8.0
 DRAIN_TARGETS = 1.0
+WARM_SHARE = 0.2
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -47,6 +48,12 @@ class Search:
         self._mean = mean_tokens(asked)
         self.seen: list[Measured] = []
 
+    def warm_up(self) -> None:
+        """Some load, so that every device has learned what batches cost it."""
+        open_loop(
+            self._target, self._asked, WARM_SHARE * self._peak / self._mean, 4 * self._target_s, 0.0, CONNECTIONS
+        )
+
     def knee(self, low: float, high: float, near: float = NEAR) -> Measured | None:
         """Between shares `low` and `high` of the peak; None where even the lowest does not keep the target.
 
@@ -54,6 +61,7 @@ class Search:
         2. Where nothing is known to be kept after that, the lowest is tried: it may fail for good.
         3. End when the two are near each other.
         """
+        self.warm_up()
         best: Measured | None = None
         while high / low > near:
             middle = math.sqrt(low * high)

@@ -84,7 +84,8 @@ def behind(router: Router, members: Sequence[Fleet]) -> Iterator[Fleet]:
         pids = [pid for member in members for pid in member.pids["server"]]
         yield Fleet(port, {"router": [process.pid], "server": pids})
     finally:
-        Tree(process.pid).end()
+        if process.poll() is None:
+            Tree(process.pid).end()
         process.wait()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from environments import Needs, NotHere, environment
+from shoal.testing.server import free_port
 
 VLLM_ROUTER = Needs(requirements=("vllm-router==0.1.17",))
 POLICIES = (
@@ -63,7 +64,7 @@ def _nginx(
 
 def _upstream(name: str, policy: str, members: Sequence[str]) -> str:
     servers = " ".join(f"server {at};" for at in members)
-    return f"upstream {name} {{ {policy} {servers} keepalive 512; }}"
+    return f"upstream {name} {{ zone {name} 64k; {policy} {servers} keepalive 512; }}"
 
 
 def _vllm(policy: str) -> Router:
@@ -72,15 +73,16 @@ def _vllm(policy: str) -> Router:
         urls = [f"http://{at}" for at in members]
         return [
             str(program), "--host", "127.0.0.1", "--port", str(port), "--policy", policy,
-            "--worker-startup-check-interval", "1", "--prometheus-port", str(port + 1), "--log-level", "warning",
-            "--request-timeout-secs", "600", "--max-concurrent-requests", "8192", "--disable-retries",
-            "--disable-circuit-breaker", "--worker-urls", *urls,
+            "--worker-startup-check-interval", "1", "--prometheus-port", str(free_port()),
+            "--log-level", "warning", "--request-timeout-secs", "600", "--max-concurrent-requests", "8192",
+            "--disable-retries", "--disable-circuit-breaker", "--worker-urls", *urls,
         ]  # fmt: skip
 
     return Router(f"vllm-router-{policy}", command)
 
 
-# A worker a core, connections kept open to the servers, nothing written down: what its documentation advises.
+# A worker a core, what they know of the servers in memory that they share, connections kept open, nothing written
+# down: what its documentation advises.
 _NGINX = """\
 daemon off;
 worker_processes auto;
