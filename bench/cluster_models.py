@@ -37,6 +37,8 @@ class ManyModels:
     def zipf(self) -> None:
         """1. All resident, which also tells what a model takes. 2. Room for 10. 3. Placed by hand, 10 on a server:
         the more a model is asked for, the more servers hold it."""
+        if self._nodes * ROOM < len(MODELS):
+            raise NotHere(f"{len(MODELS)} models have no room on {self._nodes} nodes of {ROOM}")
         bytes_each, aim = [0], v.aim(self._dilation)
 
         def pulling(pin: Sequence[str], *options: str) -> AbstractContextManager[Fleet]:
@@ -62,15 +64,16 @@ class ManyModels:
         self,
         what: str,
         start: Callable[[], AbstractContextManager[Fleet]],
-        after: Callable[[Fleet], object] = lambda fleet: None,
+        look: Callable[[Fleet], object] = lambda fleet: None,
     ) -> None:
         words = f"padded, {self._nodes} nodes, {len(MODELS)} Zipf models, useful tokens ÷ peak at the knee: {what}"
         try:
             with start() as fleet:
                 peak = self._nodes * self._peak
                 search = Search(fleet.port, self._asked, peak, v.TARGET_S * self._dilation, fleet.cpu_s)
+                search.warm_up()
+                look(fleet)
                 knee = search.knee(LOW, HIGH, NEAR)
-                after(fleet)
         except NotHere as reason:
             print(f"        {what} was not measured: {reason}", flush=True)
             return
@@ -84,4 +87,4 @@ def _largest(fleet: Fleet) -> int:
     """Bytes of the model that takes most, on one node."""
     with urllib.request.urlopen(f"http://127.0.0.1:{fleet.port}/status", timeout=30) as answer:
         nodes = json.loads(answer.read())["nodes"]
-    return max(status["memory_bytes"] for node in nodes for status in node["models"].values())
+    return max((status["memory_bytes"] for node in nodes for status in node["models"].values()), default=0)
