@@ -43,13 +43,14 @@ class Learner:
         self._normal = np.eye(3) * weight * 1e-2
         self._target = self._normal @ theta
         self._cost = start
-        self._is_behind = False
+        self._behind = 0
 
     @property
     def cost(self) -> Cost:
-        """As of what was learned. Found when asked for: that takes longer than to learn."""
-        if self._is_behind:
-            self._cost, self._is_behind = self._solve(), False
+        """As of what was learned, but for the last few micro-batches of many: to find it takes longer than to
+        learn, and it is asked for with every window."""
+        if self._behind > min(16, self._seen // 32):
+            self._cost, self._behind = self._solve(), 0
         return self._cost
 
     def learn(self, tokens: int, square: int, seconds: float) -> None:
@@ -62,7 +63,7 @@ class Learner:
         self._normal = FORGETTING * self._normal + weight * np.outer(x, x)
         self._target = FORGETTING * self._target + weight * x * seconds
         self._seen += 1
-        self._is_behind = True
+        self._behind += 1
 
     def _solve(self) -> Cost:
         """Non-negative by dropping the worst offender: a negative price would make big batches free."""
