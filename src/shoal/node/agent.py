@@ -212,7 +212,7 @@ class Agent:
         with contextlib.suppress(QueueUnavailable):  # which the queue has said already
             began = self._loop.time()
             depths = await self._queue.depths()  # two questions, one after the other
-            self.scheduler.neighbours.took_round_trips(self._loop.time() - began, 2)
+            self.scheduler.neighbours.asked((self._loop.time() - began) / 2)
             for line, depth in depths.items():
                 self.work(line, depth)
 

@@ -60,6 +60,8 @@ class Feeding:
             if measured.items > 1 or not replica.profile.lone:  # alone, it has more than its share of the device
                 replica.line.learner.learn(measured.tokens, measured.square, measured.seconds)
             _learn_padding(replica.line, measured.tokens, answer.outputs)
+            tokenize_s = min(0.05, measured.tokenize_seconds)
+            replica.line.tokenize_s += 0.1 * (tokenize_s - replica.line.tokenize_s)
         replica.last_used = replica.last_heard = replica.line.last_used = now
         if finished > 1:
             replica.line.linger_until = now + batching.LINGER_S

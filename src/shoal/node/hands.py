@@ -173,7 +173,9 @@ class Hands:
         ticket.delivery.ack()
 
     async def _pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
+        asked = self._loop.time()
         deliveries = await self._queue.pull(line, max_jobs=max_jobs, max_bytes=max_bytes, wait_s=PARKED_PULL_S)
+        came = self._loop.time()
         tickets: list[Ticket] = []
         for delivery in deliveries:
             began = time.time()
@@ -181,6 +183,8 @@ class Hands:
             if ticket is not None:
                 self._records.took(ticket, began, time.time())
                 tickets.append(ticket)
+        if tickets:
+            self.scheduler.took(line, came - asked, self._loop.time() - came)
         is_large = any(len(ticket.unsent) >= LEAST_SHARED_ITEMS for ticket in tickets)
         waiting = await self._others_waiting(line) if is_large else 0
         self.scheduler.pulled(line, tickets, time.time(), waiting)

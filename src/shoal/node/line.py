@@ -54,6 +54,7 @@ class Line:
         self.padding = 1.0  # tokens computed for one that is useful
         self.tokens_per_body_byte = 0.15
         self.job_tokens = 30.0  # of one job
+        self.open_s = self.tokenize_s = 0.0  # what a pull's jobs take before they can be computed
         self.claim_until = 0.0  # we told the others that we load it
         self.take_at = 0.0  # when we shall, if none of them does
         self.asked_at = 0.0  # when we last asked how many others wait for it

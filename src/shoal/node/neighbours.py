@@ -40,9 +40,17 @@ class Neighbours:
         self.round_trip_s = 0.0
         """To the queue and back, as lately measured."""
 
-    def took_round_trips(self, seconds: float, count: int) -> None:
-        measured = min(MOST_ROUND_TRIP_S, seconds / count)
+    def asked(self, seconds: float) -> None:
+        """The queue answered a question after so long."""
+        measured = min(MOST_ROUND_TRIP_S, seconds)
         self.round_trip_s += (measured - self.round_trip_s) * (0.2 if self.round_trip_s else 1.0)
+
+    def took(self, line: Line, seconds: float, open_s: float) -> None:
+        """A pull brought jobs after so long, and they were opened in `open_s`. One that had to wait for the first
+        of them says nothing of the way."""
+        if seconds <= max(0.002, 4 * self.round_trip_s):
+            self.asked(seconds)
+        line.open_s += 0.1 * (min(MOST_ROUND_TRIP_S, open_s) - line.open_s)
 
     def pull(self, line: Line, now: float) -> None:
         """Ask the queue for jobs of this line, or see to it that we will."""
@@ -50,8 +58,9 @@ class Neighbours:
             return
         cost = line.learner.cost
         if self._peers.holders(line.model.name, now):
+            lead_s = self.round_trip_s + line.open_s + line.tokenize_s
             pull = pulling.among_others(
-                line.hand(now), cost, line.padding, line.job_tokens, self._target_s, self.round_trip_s, now
+                line.hand(now), cost, line.padding, line.job_tokens, self._target_s, lead_s, now
             )
             size_bytes = pull.tokens / line.tokens_per_body_byte
         else:

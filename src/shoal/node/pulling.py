@@ -63,24 +63,25 @@ def alone(hand: Hand, cost: Cost) -> Pull:
 
 
 def among_others(
-    hand: Hand, cost: Cost, padding: float, job_tokens: float, target_s: float, round_trip_s: float, now: float
+    hand: Hand, cost: Cost, padding: float, job_tokens: float, target_s: float, lead_s: float, now: float
 ) -> Pull:
     """What to ask for where other nodes take from the same line: what a free device needs, just in time.
 
-    `padding` is how many tokens are computed for one that is useful, `job_tokens` how many a job usually has.
+    `lead_s` passes between asking and computing. `padding` is how many tokens are computed for one that is useful,
+    `job_tokens` how many a job usually has.
 
     1. A window waits here already: nothing. One window ahead is enough, more would wait for us elsewhere idle.
     2. No device will be free before an answer could be here: ask when one will; if all are late, when one is not.
     3. A window for each that will, less what waits here.
     """
     window = window_tokens(cost, padding, target_s)
-    by = now + round_trip_s
+    by = now + lead_s
     free = [device for device in hand.devices if device.due_at <= by]
     if hand.held_tokens >= window * max(1, sum(device.streams for device in free)):
         return Pull()  # 1
     if not free:
         first = min(device.due_at for device in hand.devices)
-        return Pull(wait_until=first - round_trip_s if math.isfinite(first) else None)  # 2
+        return Pull(wait_until=first - lead_s if math.isfinite(first) else None)  # 2
     tokens = window * sum(device.streams for device in free) - hand.held_tokens
     jobs = math.ceil(MORE_JOBS * tokens / max(1.0, job_tokens))
     return Pull(min(MOST_JOBS, jobs), tokens)  # 3

@@ -98,6 +98,12 @@ class Scheduler:
             self.neighbours.claimed(line, now)
             self.neighbours.pull(line, now)
 
+    def took(self, name: str, seconds: float, open_s: float) -> None:
+        """How long a pull took, and to open what it brought."""
+        line = self.lines.get(name)
+        if line is not None:
+            self.neighbours.took(line, seconds, open_s)
+
     def pulled(self, name: str, tickets: Sequence[Ticket], now: float, waiting: int = 0) -> None:
         """A pull ended, with or without jobs. `waiting` other nodes have nothing to do."""
         line = self.lines.get(name)
