@@ -2,7 +2,7 @@
 
     python bench/stages.py [--seconds 6]
 
-Two pictures in one (profile.png, beside the figures in .cache/bench/profile.json): how the machine's processor
+Two pictures in one (stages.png, beside the figures in .cache/bench/stages.json): how the machine's processor
 time is shared between the engine, what surrounds it and the load itself; and, with py-spy installed, how many
 microseconds of the server's a request spends in which room. Nothing here has a bar: road.py has those.
 """
@@ -128,7 +128,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seconds", type=float, default=6.0, help="of each measurement")
     seconds = options.parse_args().seconds
-    bars = Bars(RESULTS / "profile.json")
+    bars = Bars(RESULTS / "stages.json")
     machine, rooms = {}, {}
     with serving(bench_store().home, "--pin", MINILM) as server:
         for load in (LOADS["short"], LOADS["lognormal"]):
@@ -142,7 +142,7 @@ def main() -> int:
                 rooms = microseconds_by_room(server, load, seconds, server_us)
                 for room, value in rooms.items():
                     bars.note(f"{name}: µs of the server's a request: {room}", value)
-    draw(machine, rooms, RESULTS / "profile.png")
+    draw(machine, rooms, RESULTS / "stages.png")
     return 0
 
 
