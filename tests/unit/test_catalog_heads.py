@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model_folders import module, write_encoder, write_json, write_plain, write_scorer
+from model_folders import CONFIG, module, write_encoder, write_json, write_plain, write_scorer
 from safetensors.numpy import load_file, save_file
 
 from shoal.catalog.inspect import read_facts
@@ -134,7 +134,11 @@ def test_a_classifier_that_names_no_labels_has_two(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kinds", "architecture", "reason"),
     [
-        (["Transformer", "LogitScore"], "Qwen2ForCausalLM", "Transformer, LogitScore is not known"),
+        (
+            ["Transformer", "LogitScore", "Dense"],
+            "Qwen2ForCausalLM",
+            "Transformer, LogitScore, Dense is not known",
+        ),
         (["Transformer", "Pooling", "Dense"], "BertModel", "Transformer, Pooling, Dense is not known"),
         (["Transformer"], "Qwen2ForCausalLM", "a scorer of Transformer is not known"),
     ],
@@ -145,6 +149,79 @@ def test_a_scorer_that_is_no_classifier_alone_is_refused(
     write_plain(tmp_path, architectures=[architecture])
     write_json(tmp_path / "modules.json", [module(number, kind) for number, kind in enumerate(kinds)])
     write_json(tmp_path / "config_sentence_transformers.json", {"model_type": "CrossEncoder"})
+    with pytest.raises(InvalidInput, match=reason):
+        read_facts(tmp_path, {})
+
+
+def write_ranker(folder: Path, **head: Any) -> Path:
+    """A language model with a LogitScore, as sentence-transformers saves it."""
+    write_plain(folder, architectures=["Qwen2ForCausalLM"], model_type="qwen2")
+    write_json(folder / "modules.json", [module(0, "Transformer"), module(1, "LogitScore", "1_LogitScore")])
+    write_json(folder / "1_LogitScore" / "config.json", {"true_token_id": 7, "false_token_id": 9} | head)
+    write_json(folder / "sentence_bert_config.json", {"transformer_task": "text-generation"})
+    saved = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity"}
+    write_json(folder / "config_sentence_transformers.json", saved | {"prompts": {"web": "Does it answer?"}})
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }} {{ messages[1].content }}")
+    return folder
+
+
+def test_a_language_model_with_a_score_head_scores_pairs_through_its_saved_activation(tmp_path: Path) -> None:
+    wanted = Facts(
+        tasks=("score",), family="qwen2", files="safetensors", max_tokens=512, prompts={"web": "Does it answer?"}
+    )
+    assert read_facts(write_ranker(tmp_path), {}) == wanted
+    write_json(tmp_path / "config_sentence_transformers.json", {"model_type": "CrossEncoder"})
+    assert read_facts(tmp_path, {}).activation == "sigmoid"
+    (tmp_path / "chat_template.jinja").unlink()
+    write_json(tmp_path / "tokenizer_config.json", {"model_max_length": 512, "chat_template": "{{ messages }}"})
+    assert read_facts(tmp_path, {}).activation == "sigmoid"
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        ({"true_token_id": 100_000}, "token 100000, config.json a vocabulary of"),
+        ({"false_token_id": 100_000}, "token 100000, config.json a vocabulary of"),
+        ({"true_token_id": -1}, "true_token_id"),
+        ({"true_token_id": 9}, "from itself"),
+        ({"module_input_name": "scores"}, "works on 'scores'"),
+    ],
+)
+def test_a_score_of_words_that_a_language_model_has_not_got_is_refused(
+    tmp_path: Path, head: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        read_facts(write_ranker(tmp_path, **head), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("chat_template.jinja", None, "needs a chat template"),
+        ("1_LogitScore/config.json", None, "there is no 1_LogitScore/config.json"),
+        ("sentence_bert_config.json", {"transformer_task": "feature-extraction"}, "the task 'feature-extraction'"),
+        (
+            "sentence_bert_config.json",
+            {"transformer_task": "text-generation", "modality_config": {"text": {}}},
+            "leaves the chat template out",
+        ),
+        (
+            "sentence_bert_config.json",
+            {"transformer_task": "text-generation", "processing_kwargs": {"text": {"max_length": 9}}},
+            "sets lengths",
+        ),
+        (
+            "config.json",
+            CONFIG | {"model_type": "electra", "architectures": ["ElectraForCausalLM"]},
+            "ElectraForCausalLM with a LogitScore",
+        ),
+    ],
+)
+def test_a_language_model_whose_template_or_score_head_is_not_whole_is_refused(
+    tmp_path: Path, name: str, content: Any, reason: str
+) -> None:
+    write_ranker(tmp_path)
+    (tmp_path / name).unlink() if content is None else write_json(tmp_path / name, content)
     with pytest.raises(InvalidInput, match=reason):
         read_facts(tmp_path, {})
 

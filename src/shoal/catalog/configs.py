@@ -28,6 +28,7 @@ class Config(Struct):
     d_model: Width | None = None
     max_position_embeddings: Count | None = None
     n_positions: Count | None = None
+    vocab_size: Count | None = None
     pad_token_id: Annotated[int, Meta(ge=0)] | None = None
     matryoshka_dimensions: list[int] | None = None
     num_labels: Count | None = None
@@ -103,6 +104,14 @@ class SpladeConfig(Struct):
     activation_function: Literal["relu", "log1p_relu"] = "relu"
 
 
+class LogitScoreConfig(Struct):
+    """1_LogitScore/config.json, since release 5.4"""
+
+    true_token_id: Annotated[int, Meta(ge=0)]
+    false_token_id: Annotated[int, Meta(ge=0)] | None = None
+    module_input_name: str = "causal_logits"
+
+
 class RouterConfig(Struct):
     """router_config.json: the modules of each route, by the folders they are saved in, and their classes."""
 
@@ -144,7 +153,7 @@ class Stanford(Struct):
 
 
 class TextModule(Struct):
-    """sentence_bert_config.json"""
+    """sentence_bert_config.json. The last three since release 5.4."""
 
     max_seq_length: Count | None = None
     do_lower_case: bool = False
@@ -152,6 +161,9 @@ class TextModule(Struct):
     query_length: Count | None = None
     document_length: Count | None = None
     query_expansion: Expansion | None = None
+    module_output_name: Any = None
+    modality_config: dict[str, Any] | None = None
+    processing_kwargs: dict[str, Any] | None = None
 
 
 class Sentence(Struct):
@@ -175,6 +187,7 @@ class TokenizerConfig(Struct):
 
     model_max_length: Annotated[float, Meta(ge=1)] | None = None
     auto_map: dict[str, Any] | None = None
+    chat_template: Any = None
 
 
 T = TypeVar("T")

@@ -16,6 +16,9 @@ ON_PYTORCH = {
 sentence-transformers by a test, also alone against batched; where padding shows in the numbers it is not here.
 """
 
+DECODERS = {"gemma2", "llama", "mistral", "qwen2", "qwen3"}
+"""Those of them that can also say the next word, and by it score a pair."""
+
 _OFFSET_ON_PYTORCH = {"longformer", "xlm-roberta-xl"}
 
 

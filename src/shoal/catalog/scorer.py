@@ -1,9 +1,12 @@
-"""What a cross-encoder gives: one score or several labels, and through which activation."""
+"""What a cross-encoder gives: one score or several labels, and through which activation; of a language model the
+score that its LogitScore makes of one word.
+"""
 
 from typing import Any
 
 from shoal.catalog.configs import Config
-from shoal.catalog.layout import Layout, torch_name
+from shoal.catalog.generative import MODULES, check_generative
+from shoal.catalog.layout import Layout, prompts, torch_name
 from shoal.protocol.errors import InvalidInput
 
 _ACTIVATIONS = ("identity", "sigmoid", "softmax")
@@ -30,25 +33,34 @@ def scorer(layout: Layout, config: Config) -> dict[str, object]:
     `problem_type` says; 4. else they stay logits, as in sentence-transformers.
     """
     kinds = [module.kind for module in layout.modules or ()]
+    if kinds == MODULES:
+        check_generative(layout, config)
+        return {"tasks": ["score"], "activation": _activation(layout, config, 1), **prompts(layout.sentence)}
     if kinds not in ([], ["Transformer"]) or any("CausalLM" in name for name in layout.architectures):
         raise InvalidInput(
             f"a scorer of {', '.join(kinds or layout.architectures)} is not known here; known: a sequence "
-            "classifier alone, as its Transformer module"
+            "classifier alone, as its Transformer module, or a language model with a LogitScore"
         )
     labels = _labels(config)
+    activation = _activation(layout, config, len(labels))
+    return {"tasks": ["score"], "activation": activation, "labels": labels if len(labels) > 1 else []}
+
+
+def _activation(layout: Layout, config: Config, labels: int) -> str:
+    """Numbered as above. Raises InvalidInput for one that is not known here."""
     saved: Any = (config.sentence_transformers or {}).get("activation_fn")
     name = saved or layout.sentence.activation_fn or config.sbert_ce_default_activation_function
     if name:  # 1
         activation = torch_name(name)
-    elif len(labels) == 1:  # 2
+    elif labels == 1:  # 2
         activation = "sigmoid"
     else:  # 3, 4
         activation = _BY_PROBLEM.get(config.problem_type or "", "identity")
-    if activation not in _ACTIVATIONS or (activation == "softmax" and len(labels) == 1):
+    if activation not in _ACTIVATIONS or (activation == "softmax" and labels == 1):
         raise InvalidInput(
             f"scores through {name} are not known here; known: Identity, Sigmoid, or Softmax of several"
         )
-    return {"tasks": ["score"], "activation": activation, "labels": labels if len(labels) > 1 else []}
+    return activation
 
 
 def _labels(config: Config) -> list[str]:

@@ -18,6 +18,7 @@ from shoal.protocol.errors import InvalidInput, ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
 from shoal.runtimes import Ran, Read
+from shoal.runtimes.pytorch_chat import ChatReader
 from shoal.runtimes.pytorch_files import check_files
 from shoal.runtimes.turns import in_turn
 from shoal.runtimes.warmup import warm_up
@@ -41,7 +42,9 @@ def open_runtime(folder: Path, facts: Facts, profile: Profile) -> "PyTorchRuntim
         raise ModelLoadFailed(
             f"this model needs PyTorch: pip install 'shoal[pytorch]' (there is no {e.name})"
         ) from e
-    runtime = PyTorchRuntime(_open_reader(folder, facts), Encoder(folder, facts, profile), facts)
+    encoder = Encoder(folder, facts, profile)
+    reader = _open_reader(folder, facts) if encoder.chat is None else ChatReader(encoder.chat, folder, facts)
+    runtime = PyTorchRuntime(reader, encoder, facts)
     warm_up(runtime, facts)
     return runtime
 

@@ -6,6 +6,7 @@ Knows where it runs and in which precision, and whether it runs packed. Does not
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,7 +19,7 @@ from shoal.protocol.tensors import Array
 from shoal.runtimes import pytorch_packed
 from shoal.runtimes.cpu import has_bf16
 from shoal.runtimes.pytorch_load import load_modules
-from shoal.runtimes.pytorch_tensors import Features, packed, padded, unpadded
+from shoal.runtimes.pytorch_tensors import Features, packed, padded, padded_before, unpadded
 
 log = logging.getLogger("shoal.pytorch")
 _FEATURES = {
@@ -40,6 +41,8 @@ class Encoder:
         self._transformer = transformer.to(self.device, self.dtype)
         self._heads = {output: [head.to(self.device) for head in chain] for output, chain in heads.items()}
         self._padding: int = transformer.tokenizer.pad_token_id or 0
+        self.chat: Any = transformer if transformer.transformer_task == "text-generation" else None
+        """What lays a pair out by the model's chat template, where it is a language model."""
         self._has_segments = "token_type_ids" in transformer.tokenizer.model_input_names
         self.vocabulary: int = transformer.model.get_input_embeddings().num_embeddings
         self.positions, self._first_position = _positions(transformer.model)
@@ -102,10 +105,15 @@ class Encoder:
         return found
 
     def _features(self, batch: Sequence[Prepared]) -> Features:
+        if self.chat is not None:
+            return self._moved(padded_before(batch, self._padding))
         is_packed = self.is_packed and not any(p.unseen for p in batch)
         features = packed(batch, self._first_position) if is_packed else padded(batch, self._padding)
         if not self._has_segments:
             del features["token_type_ids"]
+        return self._moved(features)
+
+    def _moved(self, features: Features) -> Features:
         return {
             name: value.to(self.device, non_blocking=True) if torch.is_tensor(value) else value
             for name, value in features.items()

@@ -14,6 +14,7 @@ import torch
 import transformers
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 
@@ -66,7 +67,9 @@ def _whole(folder: Path, facts: Facts) -> tuple[Any, Heads]:
     first, *heads = opener(str(folder), device="cpu", model_kwargs=_WEIGHTS, **_OPENING).children()
     if not isinstance(first, Transformer):
         raise ModelLoadFailed(f"models that begin with a {type(first).__name__} are not served")
-    if first.transformer_task not in ("feature-extraction", "sequence-classification"):
+    if first.transformer_task == "text-generation":
+        _check_generative(folder, first, heads)
+    elif first.transformer_task not in ("feature-extraction", "sequence-classification"):
         raise ModelLoadFailed(f"a model for {first.transformer_task} neither encodes nor scores here")
     while heads and isinstance(heads[-1], Normalize):
         heads.pop()
@@ -76,6 +79,20 @@ def _whole(folder: Path, facts: Facts) -> tuple[Any, Heads]:
                 raise ModelLoadFailed("pooling that leaves the prompt out is not served")
             head.pooling_mode = _POOLINGS.get(facts.pooling, head.pooling_mode)
     return first, {"score" if facts.reads_pairs else "dense": heads}
+
+
+def _check_generative(folder: Path, transformer: Any, heads: Sequence[torch.nn.Module]) -> None:
+    """The library would take the words "yes" and "no" where a folder names none."""
+    is_named = (folder / "modules.json").is_file() and [type(head) for head in heads] == [LogitScore]
+    if not is_named or "message" not in transformer.modality_config:
+        raise ModelLoadFailed(
+            "a language model scores here through a chat template and a LogitScore of its own only"
+        )
+    (head,), words = heads, transformer.model.get_output_embeddings().weight.shape[0]
+    assert isinstance(head, LogitScore), "as asked above"
+    highest = max(head.true_token_id, head.false_token_id or 0)
+    if highest >= words:
+        raise ModelLoadFailed(f"the score is to be read from token {highest}, the model has {words}")
 
 
 def _by_kind(folder: Path, facts: Facts) -> tuple[Any, Heads]:

@@ -1,7 +1,7 @@
 """A micro-batch as the tensors that a PyTorch encoder takes, under the names that transformers gives them.
 
-Padded: [texts, length], each text at the left. Packed: one row [1, tokens], the texts one after another, with
-where each begins; for attention that can keep them apart.
+Padded: [texts, length], each text at the left, or at the right where a next word is asked for. Packed: one row
+[1, tokens], the texts one after another, with where each begins; for attention that can keep them apart.
 """
 
 from collections.abc import Sequence
@@ -27,6 +27,17 @@ def padded(batch: Sequence[Prepared], padding: int) -> Features:
         mask[row, : p.tokens - p.unseen] = 1
     arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def padded_before(batch: Sequence[Prepared], padding: int) -> Features:
+    """Each text at the right, so that all end at the last place, whose logits alone are asked for."""
+    shape = len(batch), max(p.tokens for p in batch)
+    ids, mask = np.full(shape, padding, np.int64), np.zeros(shape, np.int64)
+    for row, p in enumerate(batch):
+        ids[row, -p.tokens :] = p.ids
+        mask[row, -p.tokens :] = 1
+    tensors = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
+    return tensors | {"logits_to_keep": 1, "modality": "message"}
 
 
 def packed(batch: Sequence[Prepared], first_position: int) -> Features:
