@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from cluster.agents import nodes, slow_home, until
-from names import MINILM
+from names import MINILM, VIRTUAL
 from shoal.testing.nats import nats_server
 from shoal.testing.server import serving
 
@@ -64,3 +64,15 @@ def test_several_replicas_on_one_processor_answer_as_one_does(home):
             found.append([row["embedding"] for row in answer["data"]])
     for one, other in zip(*found, strict=True):
         assert sum(a * b for a, b in zip(one, other, strict=True)) > 0.9995
+
+
+def test_several_virtual_devices_of_one_server_share_its_line(virtual_home):
+    body = {"items": [{"text": f"text {n} shoal:virtual:slow=0.01"} for n in range(64)]}
+    with serving(virtual_home, "--pin", VIRTUAL, "--devices", "virtual:3") as running:
+        for _ in range(3):
+            answer = httpx.post(
+                f"{running.url}/v1/encode/{VIRTUAL}", json=body, headers={"accept": "application/json"}, timeout=60
+            )
+            assert answer.status_code == 200
+        node = httpx.get(f"{running.url}/status").json()["nodes"][0]
+        assert node["models"][VIRTUAL]["device"] == "virtual:0,virtual:1,virtual:2"
