@@ -35,7 +35,7 @@ def draw(results: Path, picture: Path) -> None:
     right.bar_label(bars, fmt=lambda value: f"{value:,.0f}", padding=4)
     if limit := _value(figures, f"{PEAK}padded"):
         right.axvline(8 * limit, color=LIMIT, linestyle="--")
-    right.set_title("Useful tokens/s at the knee, 8 padded devices; dashed: their peak")
+    right.set_title("Useful tokens/s at the knee, 8 padded devices (dashed: peak)", fontsize=11)
     right.invert_yaxis()
     right.margins(x=0.15)
     for axis in (left, right):

@@ -88,7 +88,7 @@ class Search:
         print(
             f"        at {share:.3f} of the peak: p50 {measured.p50_s:.2f} s, p99 {measured.p99_s:.2f} s, "
             f"failed {measured.failed:.1%}, {measured.cores:.2f} cores and {measured.own_cores:.2f} of ours"
-            f"{'' if measured.keeps else '; missed'}",
+            f"{'' if measured.keeps else '; missed'} {run.errors or ''}",
             flush=True,
         )
         return measured
