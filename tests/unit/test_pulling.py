@@ -52,7 +52,10 @@ def test_a_window_is_a_good_batch_or_what_runs_in_half_of_the_latency_target():
     assert window_tokens(COST, 1.0, target_s=1.0) == pytest.approx(6000)
     assert window_tokens(COST, 1.0, target_s=0.01) == pytest.approx(2000)
     assert window_tokens(COST, 2.0, target_s=1.0) == pytest.approx(3000)
-    assert window_tokens(COST, 1.0, target_s=0.0) == 1.0
+
+
+def test_a_device_too_slow_for_the_target_still_gets_batches_that_are_worth_their_fixed_price():
+    assert window_tokens(COST, 1.0, target_s=0.0) == pytest.approx(500)
 
 
 def test_an_idle_device_asks_at_once_for_one_window():

@@ -88,9 +88,11 @@ def among_others(
 
 
 def window_tokens(cost: Cost, padding: float, target_s: float) -> float:
-    """Useful tokens of a good batch: 12 times a/b, or what runs in half of the latency target if that is less."""
+    """Useful tokens of a good batch: 12 times a/b, or what runs in half of the latency target if that is less; but
+    not less than a/b: a device so slow that it cannot keep the target would otherwise pay its fixed price for each
+    text alone, and be slower still."""
     good = cost.good_batch_tokens()
-    in_time = max(0.0, target_s / 2 - cost.a) / cost.b if cost.b > 0 else good
+    in_time = max(cost.a, target_s / 2 - cost.a) / cost.b if cost.b > 0 else good
     return max(1.0, min(good, in_time) / padding)
 
 
