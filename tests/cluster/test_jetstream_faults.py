@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -224,3 +225,26 @@ async def test_a_node_that_leaves_gives_back_what_it_holds(server, pool):
             (again,) = await other.pull("m", max_jobs=1, max_bytes=1 << 20, wait_s=1.0)
             assert again.job.envelope.id == "a"
         inbox.close()
+
+
+async def test_other_nodes_hear_of_a_job_whose_node_was_lost_before_it_could_claim_it(server, pool):
+    class Hearing:
+        lines: ClassVar[list[str]] = []
+
+        def work(self, line: str) -> None:
+            self.lines.append(line)
+
+        def cancelled(self, job_id: str) -> None: ...
+
+    async with joined(server, pool) as gateway, joined(server, pool) as lost, joined(server, pool) as other:
+        inbox = await gateway.publish(job("only", "m"))
+        (held,) = await lost.pull("m", max_jobs=1, max_bytes=1000, wait_s=5.0)
+        for task in lost._tasks:
+            task.cancel()  # as if it had been killed: it neither claims nor extends
+        other.listen(Hearing())
+        await until(lambda: Hearing.lines)
+        (again,) = await other.pull("m", max_jobs=1, max_bytes=1000, wait_s=5.0)
+        again.reply(Chunk(again.job.envelope.id, b"done"))
+        again.ack()
+        assert (await inbox.next()).data == b"done"
+        assert held.job.envelope.id == again.job.envelope.id == "only"

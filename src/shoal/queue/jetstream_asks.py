@@ -42,7 +42,9 @@ MOST_UNSENT_BYTES = 256 * 1024 * 1024
 class Ask:
     """An `Inbox`, and its job for as long as it may have to be sent again."""
 
-    __slots__ = ("_asks", "answer", "cancelled", "flight", "id", "line", "node", "payload", "place", "subject")
+    __slots__ = (
+        "_asks", "answer", "cancelled", "flight", "id", "line", "node", "payload", "place", "sent_at", "subject",
+    )  # fmt: skip
 
     def __init__(self, asks: "Asks", job: Job, subject: str, payload: bytes) -> None:
         self._asks = asks
@@ -52,6 +54,7 @@ class Ask:
         self.flight = Flight()
         self.place = b""  # the server's ack, read only when the job must be taken out
         self.node = ""
+        self.sent_at = 0.0
         self.cancelled = False
 
     async def next(self) -> Chunk:
@@ -159,9 +162,16 @@ class Asks:
                 for ask in list(self._by_id.values()):
                     ask.answer.fail(QueueUnavailable("the queue server cannot be reached"))
             return
+        unclaimed: set[str] = set()
         for ask in list(self._by_id.values()):
             verdict = flights.after_silence(ask.flight, ask.answer.started, self._budget, now, self._patience_s)
             self._act(ask, verdict)
+            if ask.flight.claimed_at is None and now - ask.sent_at > self._limits.lease_s:
+                unclaimed.add(ask.subject)
+        for subject in unclaimed:
+            # It waits long, or its node was lost before it could claim it: the server counts such a job as lent
+            # until somebody pulls, and whoever does not hold the model pulls only when it hears of work.
+            self._hint(subject)
         if len(self._hinted) > 1000:
             self._hinted = {line: at for line, at in self._hinted.items() if now - at < HINT_AFTER_S}
 
@@ -189,10 +199,13 @@ class Asks:
         ask.flight.claimed_at = None
         ask.place, ask.node = b"", ""
         self._link.publish(ask.subject, ask.payload, f"accepted.{self._name}.{number}")
-        now = self._loop.time()
+        ask.sent_at = now = self._loop.time()
         if now - self._hinted.get(ask.subject, 0.0) > HINT_AFTER_S:
-            self._link.publish(subjects.hint(self._pool), ask.subject.encode())
+            self._hint(ask.subject)
         self._hinted[ask.subject] = now
+
+    def _hint(self, subject: str) -> None:
+        self._link.publish(subjects.hint(self._pool), subject.encode())
 
     def _act(self, ask: Ask, verdict: Verdict) -> None:
         if verdict is Verdict.SEND and ask.answer.failure is None:
