@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from shoal.observe.rates import Rate
+from shoal.protocol.errors import Cancelled
 from shoal.protocol.status import LineOverview, LineStatus, NodeStatus, Traffic
 from shoal.queue import Depth
 
@@ -19,7 +20,9 @@ class Counts:
         self._answered, self._refused = Rate(clock()), Rate(clock())
 
     def over(self, status: int) -> None:
-        (self._answered if status < 400 else self._refused).add(self._clock())
+        """Of a client that left neither is counted."""
+        if status != Cancelled.status:
+            (self._answered if status < 400 else self._refused).add(self._clock())
 
     def traffic(self, refusals: dict[str, int]) -> Traffic:
         return Traffic(
