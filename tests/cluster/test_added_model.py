@@ -90,7 +90,7 @@ def test_an_encoder_with_a_head_of_its_own(server: Server, base: Path, tmp_path:
     with shoal.Client(server.url) as client:
         for prompt in (None, "query"):
             expected = model.encode(TEXTS, prompt_name=prompt)
-            options = {"prompt": prompt} if prompt else {}
+            options = {"prompt_name": prompt} if prompt else {}
             answer = client.encode("acme/finder", TEXTS, **options)
             assert answer.shape == (len(TEXTS), 16)
             assert np.sum(answer * expected, axis=1).min() > 0.999
@@ -102,7 +102,7 @@ def test_an_encoder_with_a_head_of_its_own(server: Server, base: Path, tmp_path:
 def test_a_cross_encoder(server: Server, base: Path, tmp_path: Path) -> None:
     model = trained(CrossEncoder(str(base), num_labels=1, device="cpu"), [(QUERY, text) for text in TEXTS])
     model.save_pretrained(str(tmp_path / "judge"))
-    assert "through sigmoid" in add(server, tmp_path, tmp_path / "judge")
+    assert "by sigmoid" in add(server, tmp_path, tmp_path / "judge")
     expected = model.predict([(QUERY, text) for text in TEXTS])
     with shoal.Client(server.url) as client:
         answer = {entry.index: entry.score for entry in client.score("judge", QUERY, TEXTS)}
