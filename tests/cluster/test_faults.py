@@ -126,7 +126,7 @@ async def test_a_client_that_went_away_costs_no_device_time(virtual_server):
     async with client_of(virtual_server) as client:
         await encode(client, "warm")
         computed = metric(virtual_server, "shoal_batch_items_sum")
-        blocking = [asyncio.create_task(encode(client, f"shoal:virtual:slow=1 {n}")) for n in range(2)]
+        blocking = [asyncio.create_task(encode(client, f"shoal:virtual:slow=4 {n}")) for n in range(2)]
         await until(lambda: metric(virtual_server, "shoal_requests_in_flight") >= 2)
         await asyncio.sleep(0.1)
         leaving = [asyncio.create_task(encode(client, *[f"never {n} {m}" for m in range(50)])) for n in range(20)]
