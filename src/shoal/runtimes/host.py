@@ -52,6 +52,8 @@ class Host:
         self._streams = _threads(1, "stream")
         self._runtime: Runtime | None = None
         self._ready: deque[_Ready] = deque()  # tokenised, not running; oldest first
+        self._preparing = 0
+        self._gone: set[int] = set()  # cancelled while some window was being tokenised
         self._idle: set[int] = set()
         self._running = 0
         self._seen = 0
@@ -108,15 +110,21 @@ class Host:
         assert self._runtime is not None
         began = time.monotonic()
         jobs = window.jobs or [""] * len(window.keys)
+        self._preparing += 1
         prepared = await self._loop.run_in_executor(self._tokeniser, prepare, self._runtime, window.items, jobs)
         seconds = time.monotonic() - began
         self._seen = window.number
         done: list[tuple[int, Output]] = []
         for key, job, entry in zip(window.keys, jobs, prepared, strict=True):
+            if key in self._gone:
+                continue
             if isinstance(entry, Prepared):
                 self._ready.append(_Ready(key, job, entry, seconds))
             else:
                 done.append((key, entry if isinstance(entry, Output) else Output(fault=entry.fault())))
+        self._preparing -= 1
+        if not self._preparing:
+            self._gone.clear()
         self._dispatch()
         if done:
             self._answer(done, None)
@@ -125,6 +133,8 @@ class Host:
         """Drop what has not begun. Its node has forgotten the items; what still answers is ignored there."""
         gone = set(keys)
         self._ready = deque(entry for entry in self._ready if entry.key not in gone)
+        if self._preparing:
+            self._gone |= gone
 
     def _dispatch(self) -> None:
         """Give every idle stream a micro-batch; and make one ready ahead, if it is a full one. A text that is
