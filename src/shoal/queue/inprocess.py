@@ -8,24 +8,23 @@ import asyncio
 import itertools
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 
 from shoal.protocol.envelope import Chunk, Job, Priority
 from shoal.protocol.errors import QueueFull, ShoalError, ShuttingDown, over_limit
 from shoal.queue import Delivery, Depth, Limits, Listener
 from shoal.queue.answers import Answer
+from shoal.queue.inprocess_line import Line
 from shoal.queue.waits import Crowd, refusal
 
 log = logging.getLogger("shoal.queue")
-PROMOTED_EVERY = 4
 
 
 class InProcessQueue:
     def __init__(self, limits: Limits | None = None, clock: Callable[[], float] = time.time) -> None:
         self._limits = limits or Limits()
         self._clock = clock
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, Line] = {}
         self._crowds: dict[str, Crowd] = {}
         self._lent: dict[int, _Lent] = {}  # by lease token
         self._again: set[str] = set()  # jobs that were lent before and wait once more, or are lent again
@@ -42,7 +41,7 @@ class InProcessQueue:
             raise ShuttingDown("the queue is closed")
         if error := self.refusal(envelope.line, envelope.priority, envelope.deadline):
             raise error
-        line = self._lines.setdefault(envelope.line, _Line())
+        line = self._lines.setdefault(envelope.line, Line())
         self._check_room(line, envelope.line, len(job.body))
         inbox = _Inbox(self, envelope.id)
         self._inboxes[envelope.id] = inbox
@@ -57,7 +56,7 @@ class InProcessQueue:
             return None
         return refusal(line, crowd.wait(priority), priority, deadline - self._clock(), self._limits.max_wait_s)
 
-    def _check_room(self, line: "_Line", name: str, more_bytes: int) -> None:
+    def _check_room(self, line: "Line", name: str, more_bytes: int) -> None:
         limits = self._limits
         if line.jobs >= limits.jobs_per_line:
             raise over_limit(
@@ -74,7 +73,7 @@ class InProcessQueue:
     async def pull(self, line: str, *, max_jobs: int, max_bytes: int, wait_s: float) -> list[Delivery]:
         if self._gives_none:
             return []
-        waiting = self._lines.setdefault(line, _Line())
+        waiting = self._lines.setdefault(line, Line())
         taken = self._take(line, waiting, max_jobs, max_bytes)
         if not taken and wait_s > 0 and not self._closed:
             await waiting.wait(wait_s)
@@ -106,7 +105,7 @@ class InProcessQueue:
         for line in self._lines.values():
             line.wake()
 
-    def _take(self, name: str, line: "_Line", max_jobs: int, max_bytes: int) -> "list[_Lent]":
+    def _take(self, name: str, line: "Line", max_jobs: int, max_bytes: int) -> "list[_Lent]":
         taken: list[_Lent] = []
         size = 0
         now = self._clock()
@@ -124,7 +123,7 @@ class InProcessQueue:
             self._sweep_in(self._limits.lease_s)
         return taken
 
-    def _announce(self, name: str, line: "_Line") -> None:
+    def _announce(self, name: str, line: "Line") -> None:
         line.wake()
         for listener in self._listeners:
             try:
@@ -163,7 +162,7 @@ class InProcessQueue:
             self._over(lent.line, lent.job.envelope.id, answered=False)
             return
         self._again.add(lent.job.envelope.id)
-        line = self._lines.setdefault(lent.line, _Line())
+        line = self._lines.setdefault(lent.line, Line())
         line.appendleft(lent.job)
         self._announce(lent.line, line)
 
@@ -183,85 +182,6 @@ class InProcessQueue:
                 return
         for listener in self._listeners:
             listener.cancelled(job_id)
-
-
-class _Line:
-    """Jobs waiting for one model: two queues by priority, and the pullers parked on them."""
-
-    def __init__(self) -> None:
-        self._interactive: deque[Job] = deque()
-        self._batch: deque[Job] = deque()
-        self._parked: deque[asyncio.Future[None]] = deque()
-        self.size_bytes = 0
-        self._turn = 0
-
-    @property
-    def jobs(self) -> int:
-        return len(self._interactive) + len(self._batch)
-
-    @property
-    def oldest(self) -> float:
-        return min(queue[0].envelope.received for queue in (self._interactive, self._batch) if queue)
-
-    @property
-    def idle(self) -> bool:
-        return not self.jobs and not self._parked
-
-    def next_queue(self, promote_before: float) -> deque[Job]:
-        """Interactive first; of both, a batch job that has waited since before `promote_before` has one turn in
-        PROMOTED_EVERY: always first, a long batch backlog would keep everybody else waiting."""
-        if not self._batch or not self._interactive:
-            return self._batch or self._interactive
-        if self._batch[0].envelope.received >= promote_before:
-            return self._interactive
-        self._turn += 1
-        return self._batch if self._turn % PROMOTED_EVERY == 1 else self._interactive
-
-    def append(self, job: Job) -> None:
-        self._queue_of(job).append(job)
-        self.size_bytes += len(job.body)
-
-    def appendleft(self, job: Job) -> None:
-        self._queue_of(job).appendleft(job)
-        self.size_bytes += len(job.body)
-
-    def popleft(self, queue: deque[Job]) -> None:
-        self.size_bytes -= len(queue.popleft().body)
-
-    def remove(self, job_id: str) -> bool:
-        for queue in (self._interactive, self._batch):
-            for job in queue:
-                if job.envelope.id == job_id:
-                    queue.remove(job)
-                    self.size_bytes -= len(job.body)
-                    return True
-        return False
-
-    def _queue_of(self, job: Job) -> deque[Job]:
-        return self._batch if job.envelope.priority == "batch" else self._interactive
-
-    async def wait(self, seconds: float) -> None:
-        parked = asyncio.get_running_loop().create_future()
-        self._parked.append(parked)
-        try:
-            async with asyncio.timeout(seconds):
-                await parked
-        except TimeoutError:
-            pass
-        except asyncio.CancelledError:
-            if parked.done():
-                self.wake()  # this wake-up was another's
-            raise
-        finally:
-            if parked in self._parked:
-                self._parked.remove(parked)
-
-    def wake(self) -> None:
-        while self._parked:
-            parked = self._parked.popleft()
-            if not parked.done():
-                parked.set_result(None)
-                return
 
 
 class _Lent:

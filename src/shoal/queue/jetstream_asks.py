@@ -198,7 +198,7 @@ class Asks:
         ask.flight.tries += 1
         ask.flight.claimed_at = None
         ask.place, ask.node = b"", ""
-        self._link.publish(ask.subject, ask.payload, f"accepted.{self._name}.{number}")
+        self._link.publish(ask.subject, ask.payload, subjects.accepted(self._name, number))
         ask.sent_at = now = self._loop.time()
         if now - self._hinted.get(ask.subject, 0.0) > HINT_AFTER_S:
             self._hint(ask.subject)

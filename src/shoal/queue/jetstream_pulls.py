@@ -218,7 +218,7 @@ class Pulls:
         if wait_s:
             body["expires"] = int(wait_s * 1e9)
         subject = self._api.next_subject(line.name, priority)
-        self._link.publish(subject, _encode(body), f"pulled.{self._name}.{request.number}")
+        self._link.publish(subject, _encode(body), subjects.pulled(self._name, request.number))
 
     async def _wait(self, line: _Line, wait_s: float) -> None:
         """Until woken: a request was filled or ended, GATHER_S passed since the first job, or all too long."""
