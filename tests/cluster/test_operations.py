@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +18,7 @@ from shoal.testing.server import free_port, serving
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PATIENCE_S = 60.0
+CLIENTS = 120
 
 
 def ask(url: str, **headers: str) -> httpx.Response:
@@ -53,15 +55,20 @@ def test_gauges_move_under_load_and_rest_after_it(virtual_home):
     with (
         serving(virtual_home, "--queue-jobs", "8") as server,
         httpx.Client(base_url=server.url, timeout=60, limits=httpx.Limits(max_connections=None)) as http,
-        ThreadPoolExecutor(60) as clients,
+        ThreadPoolExecutor(CLIENTS) as clients,
     ):
         body = {"model": VIRTUAL, "input": ["a lantern in the meadow"] * 256}
+        enough = threading.Event()
 
         def load() -> list[httpx.Response]:
-            return [http.post("/v1/embeddings", json=body) for _ in range(10)]
+            answers = []
+            while not enough.is_set():
+                answers.append(http.post("/v1/embeddings", json=body))
+            return answers
 
-        loaded = [clients.submit(load) for _ in range(60)]
+        loaded = [clients.submit(load) for _ in range(CLIENTS)]
         best = seen(lambda: metrics(server.url), *moving)
+        enough.set()
         assert all(best.values()), best
         assert best["shoal_node_busy_share"] <= 1
         answers = [answer.status_code for each in loaded for answer in each.result()]

@@ -1,12 +1,15 @@
 """What is let in and what a path means: pure functions of heads and limits."""
 
 import hashlib
+from pathlib import Path
 
 import pytest
 
+from shoal.catalog import Card, Folder, Model
 from shoal.gateway import admission, routing
 from shoal.gateway.settings import GatewaySettings
 from shoal.protocol.errors import InvalidInput, MethodNotAllowed, NotFound, PayloadTooLarge, Unauthorized
+from shoal.protocol.facts import Facts
 
 SETTINGS = GatewaySettings()
 KEYED = GatewaySettings(keys=frozenset({hashlib.sha256(b"open sesame").digest()}))
@@ -59,14 +62,26 @@ def test_a_timeout_is_in_milliseconds_with_a_default_and_a_limit_that_is_named()
         admission.timeout_of({b"x-shoal-timeout-ms": b"700000"}, SETTINGS)
 
 
+def model(name: str, base: str = "") -> Model:
+    facts = Facts(tasks=("encode",), family="bert", files="safetensors", max_tokens=256)
+    card = Card(name=name, source=Folder("nowhere"), base=base)
+    return Model(card=card, facts=facts, folder=Path("nowhere"), digest="ab" * 32, size_bytes=1)
+
+
+def test_an_adapter_waits_in_the_line_of_its_base():
+    target = routing.find("POST", "/v1/encode/team/lora")
+    envelope = admission.envelope(target, model("team/lora", base="org/m"), {}, 77, SETTINGS, 1000.0, "id")
+    assert (envelope.model, envelope.line) == ("team/lora", "org/m")
+
+
 def test_the_envelope_holds_what_the_road_needs_and_nothing_of_the_body():
     target = routing.find("POST", "/v1/encode/m")
     headers = {b"content-type": b"application/msgpack", b"x-shoal-priority": b"batch", b"accept": b"*/*"}
-    envelope = admission.envelope(target, "org/m", headers, 77, SETTINGS, 1000.0, "id")
+    envelope = admission.envelope(target, model("org/m"), headers, 77, SETTINGS, 1000.0, "id")
     assert (envelope.line, envelope.task, envelope.route) == ("org/m", "encode", target.route.name)
     assert (envelope.deadline, envelope.size_bytes, envelope.priority) == (1120.0, 77, "batch")
     with pytest.raises(InvalidInput, match="X-Shoal-Priority"):
-        admission.envelope(target, "m", {b"x-shoal-priority": b"urgent"}, 1, SETTINGS, 0.0, "id")
+        admission.envelope(target, model("m"), {b"x-shoal-priority": b"urgent"}, 1, SETTINGS, 0.0, "id")
 
 
 def test_a_path_that_dialects_share_is_the_one_whose_keys_the_body_has():

@@ -117,6 +117,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     """Cosine that alone, batched and shuffled agree to, where the artifact's own engine gives less than
     0.9999 (dynamically quantised ONNX)."""
     variants: dict[str, Variant] = {}
+    base: str = ""
+    """Of a LoRA adapter: the name of the model that it changes."""
     provenance: dict[str, str] = {}
 
 
@@ -124,7 +126,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A card whose files are here. `digest` names the artifact by its content; sizes in bytes.
 
     A variant is a model of its own to the node: other memory, other numbers, the same files. `keep` guards
-    them from being evicted for another model's.
+    them from being evicted for another model's. A LoRA adapter has the facts of its base, and waits in its line.
     """
 
     card: Card
@@ -138,3 +140,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return f"{self.card.name}:{self.variant}" if self.variant else self.card.name
+
+    @property
+    def line(self) -> str:
+        """Which line its requests wait in: an adapter's in its base's."""
+        return self.card.base or self.name

@@ -5,6 +5,7 @@ import hmac
 from collections.abc import Iterable, Mapping
 from typing import get_args
 
+from shoal.catalog import Model
 from shoal.gateway.routing import Target
 from shoal.gateway.settings import GatewaySettings
 from shoal.protocol.envelope import Envelope, Priority
@@ -78,19 +79,19 @@ def priority_of(headers: Headers) -> Priority:
 
 def envelope(
     target: Target,
-    model: str,
+    model: Model,
     headers: Headers,
     size: int,
     settings: GatewaySettings,
     now: float,
     request_id: str,
 ) -> Envelope:
-    """What the road needs to know of a request. `model` is the resolved name, which is also its line."""
+    """What the road needs to know of a request."""
     return Envelope(
         id=request_id,
         task=target.route.task,
-        model=model,
-        line=model,
+        model=model.name,
+        line=model.line,
         dialect=target.dialect.name,
         route=target.route.name,
         received=now,

@@ -192,7 +192,7 @@ class Gateway:
             can = ", ".join(model.facts.tasks)
             raise InvalidInput(f"{model.name} cannot {target.route.task}; it can {can}", param="model")
         return admission.envelope(  # 5
-            target, model.name, headers, len(content), self._settings, received, request_id
+            target, model, headers, len(content), self._settings, received, request_id
         )
 
     def resolve(self, target: routing.Target, body: bytes) -> Model:

@@ -47,6 +47,34 @@ class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag="load_failed"
     fault: Fault
 
 
+class TakeAdapter(msgspec.Struct, frozen=True, array_like=True, tag="take_adapter"):
+    """Node → host: hold this LoRA adapter too. `folder` has its files; items name it by its `digest`."""
+
+    digest: str
+    folder: str
+
+
+class TookAdapter(msgspec.Struct, frozen=True, array_like=True, tag="took_adapter"):
+    """Host → node: items may name it from now on. `size_bytes` is what its factors take in memory."""
+
+    digest: str
+    size_bytes: int
+    seconds: float
+
+
+class AdapterFailed(msgspec.Struct, frozen=True, array_like=True, tag="adapter_failed"):
+    """Host → node: it cannot be held; the model and its other adapters are as before."""
+
+    digest: str
+    fault: Fault
+
+
+class DropAdapter(msgspec.Struct, frozen=True, array_like=True, tag="drop_adapter"):
+    """Node → host: no item will name it any more, and none that does is in flight."""
+
+    digest: str
+
+
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
     """Node → host: nobody waits for these items any more; skip those not yet running."""
 
@@ -99,7 +127,9 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
     measured: Measured | None = None
 
 
-Control = Hello | Load | Loaded | LoadFailed | Cancel | Stop
+Control = (
+    Hello | Load | Loaded | LoadFailed | TakeAdapter | TookAdapter | AdapterFailed | DropAdapter | Cancel | Stop
+)
 Data = Window | Answer
 
 _F = TypeVar("_F")

@@ -20,6 +20,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     `raw` asks for the logit itself instead of the activated score. `kinds` says which outputs are wanted of
     an encoder, `is_query` which side of a search the text is on, for models that treat the two differently.
     The kind "tokens" stands alone: the whole `prompt` and `text` are tokenised, and nothing is computed.
+    `adapter` is the digest of the LoRA adapter that it is computed with; "" for the model as it is.
     """
 
     text: str = ""
@@ -33,6 +34,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     raw: bool = False
     kinds: tuple[Literal[Kind, "tokens"], ...] = ("dense",)
     is_query: bool | None = None
+    adapter: str = ""
 
     @property
     def size_bytes(self) -> int:

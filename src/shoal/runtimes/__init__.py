@@ -7,7 +7,7 @@ called on one thread, `run` on as many others as the profile has slots at once.
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -39,6 +39,24 @@ class Runtime(Protocol):
     def run(self, batch: Sequence[Prepared], slot: int) -> Ran:
         """One forward pass in slot 0…slots-1; or in the one after those, which is for an item that is alone, where
         the profile says `lone`. As many rows as items. fp32 out, pooled and activated."""
+        ...
+
+
+@runtime_checkable
+class Adapting(Protocol):
+    """What a runtime can besides, where it computes LoRA adapters: items of different adapters, and of none, share
+    one `run`. Both are called on the tokeniser's thread, while `run` is under way on others.
+    """
+
+    def take_adapter(self, digest: str, folder: Path) -> int:
+        """Hold the adapter, whose files are in `folder`, under its digest. Bytes that its factors take.
+
+        Raises ModelLoadFailed for one that is not this model's; whatever else was held is as before.
+        """
+        ...
+
+    def drop_adapter(self, digest: str) -> None:
+        """Nothing names it any more. One that is not held is no error."""
         ...
 
 
