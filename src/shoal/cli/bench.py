@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from shoal.cli._asking import Key
 
@@ -14,11 +14,26 @@ if TYPE_CHECKING:
     from shoal.lab.ramp import Loads
 
 
+_KEYS = ("--api-key", "--key")
+
+
 class _Bench(TyperGroup):
     """`shoal bench URL` is `shoal bench run URL`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, args if args and args[0] in self.commands else ["run", *args])
+
+
+class _AsTyped(typer.Context):
+    """In help and complaints `shoal bench run` is called what it is typed as."""
+
+    @property
+    def command_path(self) -> str:
+        return self.parent.command_path if self.parent is not None else ""
+
+
+class _Run(TyperCommand):
+    context_class = _AsTyped
 
 
 def command(app: typer.Typer) -> None:
@@ -31,9 +46,9 @@ def command(app: typer.Typer) -> None:
 
 
 def _run(bench: typer.Typer) -> None:
-    @bench.command()
+    @bench.command(cls=_Run)
     def run(
-        url: Annotated[str, typer.Argument(help="Of the server, e.g. http://127.0.0.1:8080.")],
+        url: Annotated[str, typer.Argument(metavar="URL", help="Of the server, e.g. http://127.0.0.1:8080.")],
         model: Annotated[str, typer.Option(help="Name of the model, as the server knows it.")],
         api: Annotated[
             Literal["openai", "rerank", "chat", "native"],
@@ -71,7 +86,8 @@ def _run(bench: typer.Typer) -> None:
         encoding: Annotated[Literal["base64", "float"], typer.Option(help="Of openai's vectors.")] = "base64",
         max_tokens: Annotated[int, typer.Option(min=1, help="Of each answer in a chat.")] = 64,
         seed: Annotated[int, typer.Option(help="Of texts and arrivals.")] = 1,
-        key: Key = None,
+        api_key: Key = None,
+        key: Annotated[str | None, typer.Option(hidden=True)] = None,
         out: Annotated[Path | None, typer.Option(help="Write a report, in JSON.")] = None,
         plot: Annotated[Path | None, typer.Option(help="Write a plot, as PNG.")] = None,
     ) -> None:
@@ -93,7 +109,7 @@ def _run(bench: typer.Typer) -> None:
             wire=Wire(api, model, encoding=encoding, max_tokens=max_tokens),
             loads=_loads(connections, rate),
             command=_command(),
-            key=key,
+            key=key or api_key,
             mix=mix,
             input=file,
             per_request=per_request,
@@ -151,6 +167,7 @@ def _command() -> str:
     """The command line again, without the key."""
     words, is_key = ["shoal"], False
     for word in sys.argv[1:]:
-        words.append("..." if is_key else "--key=..." if word.startswith("--key=") else word)
-        is_key = word in ("--key", "--api-key")
+        name, has_value, _ = word.partition("=")
+        words.append("..." if is_key else f"{name}=..." if has_value and name in _KEYS else word)
+        is_key = word in _KEYS
     return shlex.join(words)

@@ -54,7 +54,7 @@ def probe(target: Target, request: Request, model: str) -> None:
     said = body[:600].decode("utf-8", "replace")
     if status in (401, 403):
         what = "refuses the key" if dict(target.headers).get("authorization") else "wants a key"
-        raise Unauthorized(f"the server {what} ({status}); give one with --key or SHOAL_API_KEY")
+        raise Unauthorized(f"the server {what} ({status}); give one with --api-key or SHOAL_API_KEY")
     if status == 404:
         raise ModelNotFound(f"the server does not know {model!r} or the route {request.path}; it says: {said}")
     raise Refused(f"the server answers {status} to the first request: {said}")
