@@ -129,7 +129,9 @@ def test_a_code_from_a_newer_server_is_an_internal_error_that_keeps_it() -> None
     ("status", "kind"),
     [
         (401, errors.Unauthorized),
+        (403, errors.Forbidden),
         (404, errors.NotFound),
+        (409, errors.Conflict),
         (429, errors.RateLimited),
         (500, errors.InternalError),
     ],

@@ -9,6 +9,7 @@ from shoal.dialects import all_dialects
 from shoal.dialects.arrays import wire_array
 from shoal.protocol.errors import (
     Fault,
+    Forbidden,
     InternalError,
     InvalidInput,
     ModelLoadFailed,
@@ -357,6 +358,7 @@ def test_an_instruction_goes_before_the_query():
         (InvalidInput("x"), "detail", None),
         (ModelNotFound("x"), "detail", None),
         (Unauthorized("x"), "detail", None),
+        (Forbidden("x"), "detail", None),
         (InternalError("x"), "detail", None),
         (ModelLoading("x"), "error", "5"),
     ],

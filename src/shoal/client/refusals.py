@@ -16,10 +16,11 @@ SNIPPET_BYTES = 200
 BY_STATUS: Mapping[int, type[ShoalError]] = {
     400: errors.InvalidInput,
     401: errors.Unauthorized,
-    403: errors.Unauthorized,
+    403: errors.Forbidden,
     404: errors.NotFound,
     405: errors.MethodNotAllowed,
     408: errors.RequestTimeout,
+    409: errors.Conflict,
     413: errors.PayloadTooLarge,
     415: errors.UnsupportedMediaType,
     429: errors.RateLimited,

@@ -4,10 +4,12 @@
     ├── InvalidInput            400 INVALID_INPUT
     │   └── EmptyInput          400 EMPTY_INPUT
     ├── Unauthorized            401 UNAUTHORIZED
+    ├── Forbidden               403 FORBIDDEN
     ├── NotFound                404 NOT_FOUND
     │   └── ModelNotFound       404 MODEL_NOT_FOUND
     ├── MethodNotAllowed        405 METHOD_NOT_ALLOWED
     ├── RequestTimeout          408 REQUEST_TIMEOUT
+    ├── Conflict                409 CONFLICT
     ├── InputTooLong            413 INPUT_TOO_LONG
     ├── PayloadTooLarge         413 PAYLOAD_TOO_LARGE
     ├── UnsupportedMediaType    415 UNSUPPORTED_MEDIA_TYPE
@@ -77,6 +79,12 @@ class Unauthorized(ShoalError):
     code, status = "UNAUTHORIZED", 401
 
 
+class Forbidden(ShoalError):
+    """The key is good, and not for this."""
+
+    code, status = "FORBIDDEN", 403
+
+
 class NotFound(ShoalError):
     code, status = "NOT_FOUND", 404
 
@@ -91,6 +99,12 @@ class MethodNotAllowed(ShoalError):
 
 class RequestTimeout(ShoalError):
     code, status = "REQUEST_TIMEOUT", 408
+
+
+class Conflict(ShoalError):
+    """It is not as the request takes it to be: another was quicker, or the name is taken."""
+
+    code, status = "CONFLICT", 409
 
 
 class InputTooLong(ShoalError):
