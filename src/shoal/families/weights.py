@@ -8,7 +8,7 @@ import json
 import math
 import mmap
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,6 +120,17 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def read_tensors(path: Path, dtypes: Collection[str]) -> Iterator[tuple[str, Array]]:
+    """Every tensor of a safetensors file, as fp32. Raises ModelLoadFailed, also where one is of another dtype than
+    `dtypes`, in the names of the format."""
+    for name, stored in _map_tensors(path):
+        array = stored.array
+        if isinstance(array, str) or array.dtype not in [np.dtype(_DTYPES[dtype]) for dtype in dtypes]:
+            found = array if isinstance(array, str) else array.dtype
+            raise ModelLoadFailed(f"tensor {name!r} is of dtype {found}; known here: {', '.join(dtypes)}")
+        yield name, _as_fp32(array)
+
+
 def _files(folder: Path) -> list[Path]:
     """`model.safetensors`, or the shards that its index names; those stand beside it and nowhere else."""
     index = folder / "model.safetensors.index.json"
@@ -164,7 +175,7 @@ def _map_tensors(path: Path) -> Iterator[tuple[str, _Stored]]:
             known = entry["dtype"] in _DTYPES
             array = _view(mapped[start:], **entry) if known else str(entry["dtype"])
             yield name, _Stored(array, path, start + entry["data_offsets"][0])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as e:
         raise ModelLoadFailed(f"cannot read {path.name}: {e}") from e
 
 
