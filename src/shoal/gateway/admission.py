@@ -1,7 +1,5 @@
 """Whether a request is let in, and its envelope. Pure: headers and limits in, an envelope or an error out."""
 
-import hashlib
-import hmac
 from collections.abc import Iterable, Mapping
 from typing import get_args
 
@@ -9,7 +7,7 @@ from shoal.catalog import Model
 from shoal.gateway.routing import Target
 from shoal.gateway.settings import GatewaySettings
 from shoal.protocol.envelope import Envelope, Priority
-from shoal.protocol.errors import InvalidInput, PayloadTooLarge, Unauthorized, over_limit
+from shoal.protocol.errors import InvalidInput, PayloadTooLarge, over_limit
 
 Headers = Mapping[bytes, bytes]
 
@@ -17,22 +15,6 @@ Headers = Mapping[bytes, bytes]
 def headers_of(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     """By lower-case name; of a repeated header the last counts."""
     return dict(pairs)
-
-
-def check_key(headers: Headers, settings: GatewaySettings) -> None:
-    """Raises Unauthorized unless the bearer key is one of ours."""
-    if not has_key(headers, settings):
-        raise Unauthorized("a valid key is needed: send `Authorization: Bearer <key>`")
-
-
-def has_key(headers: Headers, settings: GatewaySettings) -> bool:
-    """Compared by digest, in constant time. Where there are no keys, everybody has one."""
-    if not settings.keys:
-        return True
-    scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
-    digest = hashlib.sha256(key.strip()).digest()
-    known = sum(hmac.compare_digest(digest, one) for one in settings.keys)
-    return scheme.lower() == b"bearer" and bool(known)
 
 
 def declared_size(headers: Headers, settings: GatewaySettings) -> int:
@@ -85,8 +67,9 @@ def envelope(
     settings: GatewaySettings,
     now: float,
     request_id: str,
+    tenant: str = "",
 ) -> Envelope:
-    """What the road needs to know of a request."""
+    """What the road needs to know of a request. `tenant` is the id of the key it came with."""
     return Envelope(
         id=request_id,
         task=target.route.task,
@@ -100,5 +83,6 @@ def envelope(
         accept=headers.get(b"accept", b"").decode("latin-1"),
         size_bytes=size,
         priority=priority_of(headers),
+        tenant=tenant,
         traceparent=headers.get(b"traceparent", b"").decode("latin-1")[:128],
     )

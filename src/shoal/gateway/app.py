@@ -11,6 +11,7 @@ from shoal.catalog import Model
 from shoal.dialects import Reply
 from shoal.dialects.refusals import for_anyone
 from shoal.gateway import accounts, admission, routing, watching
+from shoal.gateway.access import ANY_KEY, Access, Caller
 from shoal.gateway.asgi import LEAVING, Body, BodyBudget, Receive, Scope, Send, head, send_refusal, send_reply
 from shoal.gateway.early import Early
 from shoal.gateway.pages import Pages, States
@@ -48,18 +49,26 @@ class Models(Protocol):
 
 class Gateway:
     def __init__(
-        self, queue: Queue, models: Models, states: States, pages: Pages, settings: GatewaySettings
+        self,
+        queue: Queue,
+        models: Models,
+        states: States,
+        pages: Pages,
+        settings: GatewaySettings,
+        access: Access | None = None,
     ) -> None:
+        """`access` knows the stored keys too; without it those of `settings` alone let in."""
         self._queue = queue
         self._models = models
         self._states = states
         self._pages = pages
         self._settings = settings
+        self._access = access or Access(settings.keys)
         self._in_flight = 0
         self._budget = BodyBudget(settings.max_in_flight_bytes)
         self._loop = asyncio.get_running_loop()  # to ask for it each time is a system call on Python 3.11
         self._ids = map(f"{secrets.token_hex(6)}{{:x}}".format, itertools.count(1))
-        self.early = Early(queue, self.resolve, settings, self._ids, pages.counts)
+        self.early = Early(queue, self.resolve, settings, self._access, self._ids, pages.counts)
         self._watchers = Watchers(pages.cluster_status, settings.write_timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,8 +89,8 @@ class Gateway:
             page = self._pages.find(scope["method"], scope["path"])
             if page is not None:
                 if page.needs_key:
-                    admission.check_key(headers, self._settings)
-                known = page.for_known is not None and admission.has_key(headers, self._settings)
+                    self._access.check(headers, ANY_KEY)
+                known = page.for_known is not None and self._access.is_known(headers)
                 answer = page.for_known if known else page.answer
                 reply = await answer(scope["path"], scope["query_string"])
                 await send_reply(send, reply, head_only=scope["method"] == "HEAD")
@@ -105,7 +114,7 @@ class Gateway:
         try:
             if scope["path"] != "/ws/cluster-status":  # 1
                 raise NotFound(f"nothing to watch at {scope['path'][:200]!r}")
-            admission.check_key(admission.headers_of(scope["headers"]), self._settings)  # 2
+            self._access.check(admission.headers_of(scope["headers"]), ANY_KEY)  # 2
             self._watchers.check_room()  # 3
         except ShoalError as error:
             metrics.refused(error.code)
@@ -125,12 +134,12 @@ class Gateway:
         body = Body(receive, self._settings, self._budget)
         try:
             received = time.time()
-            self._check_room(headers)
+            caller = self._check_room(headers)
             with Watch(leaving, self._loop) as watch:
                 watch.until(self._settings.body_timeout_s, self._too_slow)
                 content = await body.read(headers)
                 target = target.of(content)
-                envelope = self._admit(target, headers, content, received, request_id)
+                envelope = self._admit(target, headers, content, received, request_id, caller)
                 watch.until(envelope.deadline - received, _no_answer)
                 inbox = await self._queue.publish(Job(envelope, content))
                 more = True
@@ -173,18 +182,25 @@ class Gateway:
             setting="--body-timeout", unit="s",
         )  # fmt: skip
 
-    def _check_room(self, headers: admission.Headers) -> None:
+    def _check_room(self, headers: admission.Headers) -> Caller:
         """Before anything of the body is read. 1. Key. 2. Room."""
         settings = self._settings
-        admission.check_key(headers, settings)  # 1
+        caller = self._access.check(headers)  # 1
         if self._in_flight > settings.max_in_flight:  # 2
             raise over_limit(
                 ResourceExhausted, "the number of requests in flight", seen=self._in_flight,
                 limit=settings.max_in_flight, setting="--max-in-flight",
             )  # fmt: skip
+        return caller
 
     def _admit(
-        self, target: routing.Target, headers: admission.Headers, content: bytes, received: float, request_id: str
+        self,
+        target: routing.Target,
+        headers: admission.Headers,
+        content: bytes,
+        received: float,
+        request_id: str,
+        caller: Caller,
     ) -> Envelope:
         """3. The model. 4. What it can do. 5. The envelope."""
         model = self.resolve(target, content)  # 3
@@ -192,7 +208,7 @@ class Gateway:
             can = ", ".join(model.facts.tasks)
             raise InvalidInput(f"{model.name} cannot {target.route.task}; it can {can}", param="model")
         return admission.envelope(  # 5
-            target, model, headers, len(content), self._settings, received, request_id
+            target, model, headers, len(content), self._settings, received, request_id, caller.id
         )
 
     def resolve(self, target: routing.Target, body: bytes) -> Model:

@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from shoal.catalog import Model
 from shoal.dialects import Reply
 from shoal.gateway import admission, routing
+from shoal.gateway.access import Access
 from shoal.gateway.accounts import log_access
 from shoal.gateway.overview import Counts
 from shoal.gateway.settings import GatewaySettings
@@ -31,12 +32,13 @@ class Early:
         queue: Queue,
         resolve: Callable[[routing.Target, bytes], Model],
         settings: GatewaySettings,
+        access: Access,
         ids: Iterator[str],
         counts: Counts,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._queue, self._resolve, self._settings, self._ids = queue, resolve, settings, ids
-        self._counts, self._clock = counts, clock
+        self._queue, self._resolve, self._settings, self._access = queue, resolve, settings, access
+        self._ids, self._counts, self._clock = ids, counts, clock
         self._until = 0.0
 
     @property
@@ -52,10 +54,10 @@ class Early:
         began = time.perf_counter()
         headers = admission.headers_of(pairs)
         try:
-            admission.check_key(headers, self._settings)
+            self._access.check(headers)
             target = routing.find("POST", url.decode("ascii")).of(body)
             deadline = self._clock() + admission.timeout_of(headers, self._settings)
-            line = self._resolve(target, body).name
+            line = self._resolve(target, body).line
             error = self._queue.refusal(line, admission.priority_of(headers), deadline)
         except (ShoalError, UnicodeDecodeError):
             return None
