@@ -23,7 +23,12 @@ def connect(url: str, key: str | None, *, is_bulk: bool) -> "Client":
     """A client that says at once when there is no server. Bulk work lets interactive requests go first."""
     from shoal.client import Client
 
-    return Client(url, key, connect_retry_s=0.0, priority="batch" if is_bulk else "interactive")
+    return Client(with_scheme(url), key, connect_retry_s=0.0, priority="batch" if is_bulk else "interactive")
+
+
+def with_scheme(url: str) -> str:
+    """As one types it: `host:8080` is `http://host:8080`."""
+    return url if "://" in url else f"http://{url}"
 
 
 def gather(texts: Sequence[str] | None, file: str | None, what: str) -> list[str]:

@@ -4,6 +4,7 @@ The only file besides the two clients that knows httpx.
 """
 
 import ipaddress
+import re
 from typing import TypedDict
 
 import httpx
@@ -50,12 +51,17 @@ def timeouts(send: Send) -> httpx.Timeout:
 
 def failed(error: httpx.RequestError) -> ConnectionFailed:
     """Before anything was sent, after, or out of time: from the kind of httpx's error."""
-    reason = str(error) or type(error).__name__
+    reason = reason_of(error)
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError):
         return ConnectionFailed("connect", reason)
     if isinstance(error, httpx.TimeoutException):
         return ConnectionFailed("timeout", reason)
     return ConnectionFailed("lost", reason)
+
+
+def reason_of(error: httpx.HTTPError) -> str:
+    """In words, without the number that the system has for it."""
+    return re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
 
 
 def _checked(base_url: str) -> httpx.URL:
