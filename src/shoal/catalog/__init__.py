@@ -79,7 +79,13 @@ class Virtual(
     """
 
 
-Source = Package | Hub | Folder | Tar | Virtual
+class Artifact(msgspec.Struct, frozen=True, tag="artifact", tag_field="kind", forbid_unknown_fields=True):
+    """Pushed: its files are in the object store, under this digest (registry)."""
+
+    digest: str
+
+
+Source = Package | Hub | Folder | Tar | Virtual | Artifact
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -125,8 +131,10 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A card whose files are here. `digest` names the artifact by its content; sizes in bytes.
 
-    A variant is a model of its own to the node: other memory, other numbers, the same files. `keep` guards
-    them from being evicted for another model's. A LoRA adapter has the facts of its base, and waits in its line.
+    A variant is a model of its own to the node: other memory, other numbers, the same files. So is each `version`
+    of a model that was pushed, 0 for others; `called` is the word that it was asked for by, "" for its name. `keep`
+    guards files from being evicted for another model's. A LoRA adapter has the facts of its base, and waits in its
+    line; `base_digest` names the base's files that it is for, "" for whichever are there.
     """
 
     card: Card
@@ -136,12 +144,24 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     variant: str = ""
     keep: bool = False
+    version: int = 0
+    called: str = ""
+    base_digest: str = ""
 
     @property
     def name(self) -> str:
-        return f"{self.card.name}:{self.variant}" if self.variant else self.card.name
+        """What it is to nodes: no two that compute differently have the same."""
+        return self._with_variant(f"{self.card.name}@{self.version}" if self.version else self.card.name)
+
+    @property
+    def shown(self) -> str:
+        """What it is to whoever asked for it."""
+        return self._with_variant(self.called) if self.called else self.name
 
     @property
     def line(self) -> str:
         """Which line its requests wait in: an adapter's in its base's."""
         return self.card.base or self.name
+
+    def _with_variant(self, name: str) -> str:
+        return f"{name}:{self.variant}" if self.variant else name

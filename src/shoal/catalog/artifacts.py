@@ -57,10 +57,10 @@ def place(staged: Path, artifacts: Path, report: Report) -> str:
             return digest
         shutil.rmtree(target)
     for path in [*staged.rglob("*"), staged]:
-        _sync(path)
+        sync(path)
     artifacts.mkdir(parents=True, exist_ok=True)
     staged.rename(target)
-    _sync(artifacts)
+    sync(artifacts)
     return digest
 
 
@@ -77,9 +77,9 @@ def write_file(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_bytes(data)
-    _sync(fresh)
+    sync(fresh)
     fresh.replace(path)
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def signature_of(folder: Path, suffix: str) -> object:
@@ -114,7 +114,7 @@ def need_space(folder: Path, size_bytes: int) -> None:
         )
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
