@@ -132,9 +132,9 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A card whose files are here. `digest` names the artifact by its content; sizes in bytes.
 
     A variant is a model of its own to the node: other memory, other numbers, the same files. So is each `version`
-    of a model that was pushed, 0 for others; `called` is the word that it was asked for by, "" for its name. `keep`
-    guards files from being evicted for another model's. A LoRA adapter has the facts of its base, and waits in its
-    line; `base_digest` names the base's files that it is for, "" for whichever are there.
+    of a model that was pushed, 0 for others; `called` is the word that it was asked for by, "" for its name.
+    `keep` guards files from being evicted for another model's. A LoRA adapter has the facts of its base, and waits
+    in its line; `base_digest` names the base's files that it is for, "" for whichever are there.
     """
 
     card: Card

@@ -84,7 +84,7 @@ class Copies:
 
     @contextlib.contextmanager
     def alone(self, digest: str) -> Iterator[bool]:
-        """Whether no other process fetches it; as long as the block lasts none will. The kernel ends it with us."""
+        """Whether no other process fetches it, nor will while the block lasts. The kernel ends it with us."""
         import fcntl  # not on Windows
 
         self._coming.mkdir(parents=True, exist_ok=True)
@@ -96,4 +96,3 @@ class Copies:
                 yield False
                 return
             yield True
-            path.unlink(missing_ok=True)

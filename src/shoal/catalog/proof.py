@@ -19,8 +19,8 @@ MOST_ROWS = 256
 class Row(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A text, or a pair of them, and what whoever pushes a model says that it makes of it.
 
-    `values` is its vector [dims] of an encoder; its score, or one a label, of a cross-encoder; its vectors one after
-    the other, [tokens × dims], of a model with one a token; with `indices` [n], ascending, the weights of those words.
+    `values` is its vector [dims] of an encoder; its score, or one a label, of a cross-encoder; its vectors one
+    after the other, [tokens × dims], of a model with one a token; with `indices` [n] the weights of those words.
     `prompt` names one of the model's prompts; "" is the one that it uses where none is named.
     """
 
