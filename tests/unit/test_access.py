@@ -19,15 +19,15 @@ def bearer(plain: str) -> dict[bytes, bytes]:
     return {b"authorization": f"Bearer {plain}".encode()}
 
 
-def ring(*stored: keys.Key, static: tuple[str, ...] = (), is_wide: bool = False) -> Ring:
+def ring(*stored: keys.Key, static: tuple[str, ...] = (), must_ask: bool = False) -> Ring:
     digests = frozenset(hashlib.sha256(plain.encode()).digest() for plain in static)
-    return Ring(digests, {key.id: key for key in stored}, is_wide)
+    return Ring(digests, {key.id: key for key in stored}, must_ask)
 
 
 def test_nobody_is_asked_until_there_is_a_key_or_others_can_come_in():
     assert ring().caller({}, NOW) == ANYBODY
     assert ring().caller(bearer("whatever"), NOW) == ANYBODY
-    for asking in (ring(static=("open sesame",)), ring(keys.make("ci", ["infer"], NOW)[1]), ring(is_wide=True)):
+    for asking in (ring(static=("open sesame",)), ring(keys.make("ci", ["infer"], NOW)[1]), ring(must_ask=True)):
         with pytest.raises(Unauthorized, match="Authorization: Bearer"):
             asking.caller({}, NOW)
 

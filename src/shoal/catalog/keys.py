@@ -106,7 +106,7 @@ class Keys:
         """By id; None for a record that cannot be read, which lets nobody in and is a key all the same."""
         found: dict[str, tuple[object, Key | None]] = {}
         for entry in await self._objects.list("keys/"):
-            version = (entry.size_bytes, entry.modified)
+            version = (entry.etag, entry.size_bytes, entry.modified)
             name = entry.key.removeprefix("keys/").removesuffix(".json")
             known = self._seen.get(name)
             found[name] = known if known is not None and known[0] == version else (version, await self._read(name))

@@ -49,15 +49,13 @@ class Ring(msgspec.Struct, frozen=True):
 
     static: frozenset[bytes] = frozenset()
     stored: Mapping[str, Key | None] = {}
-    is_wide: bool = False
-    """Others than this machine's own can come in, so that a key is asked for even where there is none."""
+    must_ask: bool = False
+    """Even where there is no key."""
 
     @property
     def is_asked(self) -> bool:
-        """A stored key asks for keys for ever, also when it has expired or was revoked: that the last one ended
-        must not open the door.
-        """
-        return self.is_wide or bool(self.static or self.stored)
+        """Also by a stored key that has expired or was revoked: that the last one ended must not open the door."""
+        return self.must_ask or bool(self.static or self.stored)
 
     def caller(self, headers: Headers, now: float) -> Caller:
         """1. Where no key is asked for, anybody. 2. No key. 3. A stored key, by its id; that it was revoked or
@@ -107,7 +105,9 @@ def _day(seconds: float) -> str:
 
 
 class Access:
-    """The snapshot in force. Without `keys` it stays what it is at first."""
+    """The snapshot in force. Without `keys` it stays what it is at first. Where it `is_wide`, others than this
+    machine's own can come in.
+    """
 
     def __init__(
         self,
@@ -117,8 +117,8 @@ class Access:
         is_wide: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._keys, self._clock = keys, clock
-        self._ring = Ring(static, {}, is_wide)
+        self._keys, self._is_wide, self._clock = keys, is_wide, clock
+        self._ring = Ring(static, {}, must_ask=is_wide)
 
     def check(self, headers: Headers, needed: str = INFER) -> Caller:
         """Raises Unauthorized, Forbidden. No I/O, and no slower for many keys."""
@@ -133,14 +133,17 @@ class Access:
         return True
 
     async def load(self) -> None:
-        """Read the stored keys. Raises what the object store does where it cannot be read."""
+        """Read the stored keys. Raises what the object store does where it cannot be read.
+
+        Who was asked for a key is asked until the server ends: a store that lost its keys opens no door.
+        """
         if self._keys is not None:
-            self._ring = msgspec.structs.replace(self._ring, stored=await self._keys.all())
+            self._ring = Ring(self._ring.static, await self._keys.all(), must_ask=self._ring.is_asked)
 
     def check_listening(self, host: str) -> None:
         """Raises InvalidInput where others could come in, and none of them has a key."""
         ring, now = self._ring, self._clock()
-        if ring.is_wide and not ring.static and not any(key and key.is_good(now) for key in ring.stored.values()):
+        if self._is_wide and not ring.static and not any(key and key.is_good(now) for key in ring.stored.values()):
             raise InvalidInput(
                 f"listening on {host} lets others in, so a key is required: set SHOAL_API_KEY or --key-file, or "
                 "make one with `shoal key create`"
