@@ -31,7 +31,7 @@ def plan(url, model, api="openai", connections="2", **others):
 def test_a_bench_prints_a_table_and_leaves_a_report_and_a_plot(virtual_server, tmp_path):
     out, plot = tmp_path / "report.json", tmp_path / "report.png"
     words = ["--model", VIRTUAL, "--connections", "1,4", *QUICK, "--pid", virtual_server.process.pid]
-    ran = bench(virtual_server.url, *words, "--key", "a-secret", "--out", out, "--plot", plot)
+    ran = bench(virtual_server.url, *words, "--api-key", "a-secret", "--out", out, "--plot", plot)
     assert ran.returncode == 0, ran.stderr
     assert [line.split()[0] for line in ran.stdout.splitlines()[:3]] == ["connections", "1", "4"]
     assert "8 to 16 tokens" in ran.stderr
@@ -146,6 +146,7 @@ def test_a_key_that_is_missing_or_wrong_is_asked_for(virtual_home):
         (["http://x", "--model", "m", "--connections", "1", "--rate", "5"], "give one"),
         (["http://x", "--model", "m", "--input", "no-such-file"], "no-such-file"),
         (["http://x", "--model", "m", "--out", "no-such-folder/r.json"], "no folder"),
+        (["http://x", "--model", "m", "--plot", "n.tiff"], ".png, .jpg"),
         (["ftp://x", "--model", "m"], "http://"),
         (["http://x:port", "--model", "m"], "port"),
         (["http://127.0.0.1:1", "--model", "m", "--pid", "999999999"], "999999999"),

@@ -98,7 +98,7 @@ def test_a_file_of_lines_holds_texts_pairs_chats_or_whole_bodies(tmp_path):
     assert read_lines(lines(tmp_path, {"messages": [message]})).asked == (Chat((message,)),)
     body = {"model": "m", "input": ["a", "b"], "dimensions": 8}
     given = read_lines(lines(tmp_path, body))
-    assert given.asked == (Raw(json.dumps(body).encode()),)
+    assert given.asked == (Raw(json.dumps(body).encode(), 1),)
     assert by_words(1.0).of(given.asked[0]) == (2, 6)
     assert given.seed is None
 
@@ -110,7 +110,8 @@ def test_a_file_of_lines_holds_texts_pairs_chats_or_whole_bodies(tmp_path):
         (["{"], "line 1"),
         ([{"text": "a"}, "[]"], "line 2"),
         ([{"text": 5}], "line 1"),
-        ([{"text": "a"}, {"query": "q", "documents": []}], "one kind"),
+        ([{"text": "a"}, {"query": "q", "documents": []}], "line 2 is a pair, .* one kind"),
+        ([{"text": "a"}, "", {"txet": "b", "id": 1}], "line 3 is a whole body with the keys txet, id, .* a text"),
     ],
 )
 def test_a_file_that_cannot_be_asked_is_refused_with_the_line(tmp_path, entries, complaint):
@@ -138,6 +139,21 @@ def test_each_api_gets_the_body_it_takes():
     chat = ready(Wire("chat", "m", max_tokens=9), mix("short", shape="chat"), COUNT)[0]
     body = json.loads(chat.body)
     assert (body["stream"], body["stream_options"], body["max_tokens"]) == (True, {"include_usage": True}, 9)
+
+
+@pytest.mark.parametrize(
+    ("api", "good", "bad"),
+    [
+        ("openai", {"model": "m", "input": "a"}, {"txet": "a"}),
+        ("rerank", {"query": "q", "documents": ["d"], "top_n": 1}, {"query": "q", "docs": ["d"]}),
+        ("chat", {"messages": [], "temperature": 0}, {"prompt": "a"}),
+        ("native", {"items": ["a"], "query": "q"}, {"texts": ["a"]}),
+    ],
+)
+def test_a_line_whose_keys_no_body_of_the_api_has_is_named(tmp_path, api, good, bad):
+    assert len(ready(Wire(api, "m"), read_lines(lines(tmp_path, good, good)), COUNT)) == 2
+    with pytest.raises(InvalidInput, match=f"line 3 has the keys {', '.join(bad)}; .*--api {api}"):
+        ready(Wire(api, "m"), read_lines(lines(tmp_path, good, "", bad)), COUNT)
 
 
 def test_what_an_api_has_no_place_for_is_refused_with_one_that_has():

@@ -143,3 +143,25 @@ def test_a_plot_is_a_picture_with_or_without_a_knee(tmp_path):
         plot(report_of(some), tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert report_of(levels).knee.place == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("a.png", b"\x89PNG"),
+        ("a.JPG", b"\xff\xd8\xff"),
+        ("a.jpeg", b"\xff\xd8\xff"),
+        ("a.svg", b"<?xml"),
+        ("a.pdf", b"%PDF"),
+    ],
+)
+def test_a_plot_is_what_its_name_says(tmp_path, name, start):
+    plot(report_of([level(1, [run(100, 0.05)])]), tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("name", ["a.gif", "a.json", "a"])
+def test_a_plot_whose_name_says_nothing_is_refused_with_what_can_be_drawn(tmp_path, name):
+    with pytest.raises(InvalidInput, match=r"\.png, \.jpg"):
+        plot(report_of([level(1, [run(100, 0.05)])]), tmp_path / name)
+    assert not (tmp_path / name).exists()

@@ -89,7 +89,7 @@ def _run(bench: typer.Typer) -> None:
         api_key: Key = None,
         key: Annotated[str | None, typer.Option(hidden=True)] = None,
         out: Annotated[Path | None, typer.Option(help="Write a report, in JSON.")] = None,
-        plot: Annotated[Path | None, typer.Option(help="Write a plot, as PNG.")] = None,
+        plot: Annotated[Path | None, typer.Option(help="Write a plot: .png, .jpg, .svg or .pdf.")] = None,
     ) -> None:
         """Load a server ever more until throughput stops growing and latency climbs: its knee.
 
@@ -102,8 +102,9 @@ def _run(bench: typer.Typer) -> None:
 
         for path in (out, plot):
             _check_place(path)
-        if plot:
-            picture.figure_class()  # before minutes of load, not after
+        if plot:  # before minutes of load, not after
+            picture.kind_of(plot)
+            picture.figure_class()
         plan = bench.Plan(
             url=url,
             wire=Wire(api, model, encoding=encoding, max_tokens=max_tokens),

@@ -57,9 +57,10 @@ class Chat(msgspec.Struct, frozen=True):
 
 
 class Raw(msgspec.Struct, frozen=True):
-    """A request's body as it is to be sent."""
+    """A request's body as it is to be sent, and the line that it stands in, counted from 1."""
 
     body: bytes
+    line: int
 
 
 Asked = Texts | Pairs | Chat | Raw
@@ -117,18 +118,28 @@ def read_lines(path: Path) -> Mix:
     """A user's own requests, one JSON object a line: {"text": one or a list}, {"query", "documents"} or
     {"messages"}; any other object is a body, sent as it is. Raises InvalidInput that names the line, OSError.
     """
-    asked = []
+    asked: list[Asked] = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if line.strip():
             try:
-                asked.append(_read(line))
+                found = _read(line, number)
             except (msgspec.MsgspecError, UnicodeDecodeError) as e:
                 raise InvalidInput(f"{path}, line {number}: {e}") from e
+            if asked and type(found) is not type(asked[0]):
+                what, other = _KIND_WORDS[type(found)], _KIND_WORDS[type(asked[0])]
+                keys = f" with the keys {', '.join(keys_of(found.body))}" if isinstance(found, Raw) else ""
+                raise InvalidInput(
+                    f"{path}, line {number} is {what}{keys}, but before it stands {other}; give one kind in a file"
+                )
+            asked.append(found)
     if not asked:
         raise InvalidInput(f"{path} holds no requests")
-    if len({type(entry) for entry in asked}) > 1:
-        raise InvalidInput(f"{path} mixes texts, pairs, chats or bodies; give one kind in a file")
     return Mix(path.name, f"{len(asked)} requests of {path.name}", tuple(asked))
+
+
+def keys_of(body: bytes) -> list[str]:
+    """Of a JSON object, as they stand."""
+    return list(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
 
 
 def _text(rng: random.Random, tokens: int) -> str:
@@ -164,11 +175,14 @@ _KINDS: dict[frozenset[str], type[_TextLine | _PairsLine | _ChatLine]] = {
 }
 
 
-def _read(line: bytes) -> Asked:
+_KIND_WORDS: dict[type, str] = {Texts: "a text", Pairs: "a pair", Chat: "a chat", Raw: "a whole body"}
+
+
+def _read(line: bytes, number: int) -> Asked:
     fields = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     kind = _KINDS.get(frozenset(fields))
     if kind is None:
-        return Raw(line.strip())
+        return Raw(line.strip(), number)
     given = msgspec.json.decode(line, type=kind)
     if isinstance(given, _TextLine):
         return Texts((given.text,) if isinstance(given.text, str) else tuple(given.text))

@@ -6,12 +6,13 @@ from typing import Any
 from shoal.lab.report import Report
 from shoal.protocol.errors import InvalidInput
 
+KINDS = (".png", ".jpg", ".jpeg", ".svg", ".pdf")
 BLUE, ORANGE, RED, GREY = "#1f6fb4", "#e08214", "#b2182b", "#666666"
 
 
 def plot(report: Report, path: Path) -> None:
-    """Writes a PNG. Raises InvalidInput where matplotlib is not installed."""
-    figure_of = figure_class()
+    """Writes what the file's name ends in. Raises InvalidInput as `kind_of` and `figure_class` do."""
+    kind, figure_of = kind_of(path), figure_class()
     figure = figure_of(figsize=(8, 7.2), dpi=140, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 1))
     asked = report.asked
@@ -26,7 +27,14 @@ def plot(report: Report, path: Path) -> None:
         _mark(axes, report)
     where = f"{report.machine.get('processor', '')}, {report.machine.get('cores', '?')} cores"
     figure.supxlabel(f"{report.began}  ·  {where}  ·  {report.knee.why}", fontsize=7.5, color=GREY)
-    figure.savefig(path, format="png")
+    figure.savefig(path, format=kind)
+
+
+def kind_of(path: Path) -> str:
+    """Of picture, by the file's name. Raises InvalidInput for a name that says none that we draw."""
+    if path.suffix.lower() not in KINDS:
+        raise InvalidInput(f"the name {path.name} says no kind of picture that can be drawn: {', '.join(KINDS)}")
+    return path.suffix.lower().removeprefix(".")
 
 
 def figure_class() -> Any:

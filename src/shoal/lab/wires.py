@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from shoal.lab.mixes import Asked, Chat, Mix, Pairs, Raw, Shape, Texts
+from shoal.lab.mixes import Asked, Chat, Mix, Pairs, Raw, Shape, Texts, keys_of
 from shoal.lab.run import Request
 from shoal.lab.tokens import Counter
 from shoal.protocol.errors import InvalidInput
@@ -14,6 +14,14 @@ from shoal.protocol.errors import InvalidInput
 Api = Literal["openai", "rerank", "chat", "native"]
 SHAPES: dict[Api, Shape] = {"openai": "texts", "rerank": "pairs", "chat": "chat", "native": "texts"}
 """What the made-up mixes hold for each API."""
+
+_BODIES: dict[Api, tuple[frozenset[str], ...]] = {
+    "openai": (frozenset({"input"}), frozenset({"messages"})),  # some servers embed a chat
+    "rerank": (frozenset({"query", "documents"}), frozenset({"query", "texts"})),
+    "chat": (frozenset({"messages"}),),
+    "native": (frozenset({"items"}),),
+}
+"""Keys that a whole body of each API has, one set or another; what else is in it is the server's to judge."""
 
 JSON, MSGPACK = "application/json", "application/msgpack"
 
@@ -30,10 +38,13 @@ class Wire(msgspec.Struct, frozen=True):
 
 
 def ready(wire: Wire, mix: Mix, counter: Counter) -> list[Request]:
-    """A request for each entry of `mix`. Raises InvalidInput where the API has no place for what it holds."""
+    """A request for each entry of `mix`. Raises InvalidInput where the API has no place for what it holds; of a
+    whole body the line is named."""
     build = BUILDERS[wire.api]
     found = []
     for asked in mix.asked:
+        if isinstance(asked, Raw):
+            _check_body(wire, mix, asked)
         items, tokens = counter.of(asked)
         path, body, content_type = build(wire, asked)
         found.append(
@@ -112,6 +123,18 @@ BUILDERS: dict[Api, Callable[[Wire, Asked], Built]] = {
 
 def _accepted(content_type: str) -> str:
     return MSGPACK if content_type == MSGPACK else "*/*"
+
+
+def _check_body(wire: Wire, mix: Mix, asked: Raw) -> None:
+    keys = keys_of(asked.body)
+    if any(wanted <= set(keys) for wanted in _BODIES[wire.api]):
+        return
+    found = f"the keys {', '.join(keys)}" if keys else "no keys"
+    wanted = " and ".join(sorted(_BODIES[wire.api][0], reverse=True))
+    raise InvalidInput(
+        f"{mix.name}, line {asked.line} has {found}; a line is text, query and documents, or messages alone, "
+        f"or a whole body with {wanted}, as --api {wire.api} takes it"
+    )
 
 
 def _no_place(wire: Wire, asked: Asked) -> InvalidInput:
