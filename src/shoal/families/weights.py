@@ -175,7 +175,7 @@ def _map_tensors(path: Path) -> Iterator[tuple[str, _Stored]]:
             known = entry["dtype"] in _DTYPES
             array = _view(mapped[start:], **entry) if known else str(entry["dtype"])
             yield name, _Stored(array, path, start + entry["data_offsets"][0])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as e:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as e:
         raise ModelLoadFailed(f"cannot read {path.name}: {e}") from e
 
 
