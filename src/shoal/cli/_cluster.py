@@ -16,9 +16,10 @@ import uvloop
 from shoal import console
 from shoal.catalog.shared import SharedCatalog
 from shoal.catalog.store import Store
+from shoal.cli._objects import open_objects
 from shoal.cli._observing import observing
 from shoal.cli._ready import say_ready
-from shoal.cli._road import either, make_agent, on_signals, say_if_empty, url_of
+from shoal.cli._road import door, either, make_agent, on_signals, say_if_empty, url_of
 from shoal.gateway.app import Gateway
 from shoal.gateway.pages import Pages
 from shoal.gateway.server import inherited, listen, make_server
@@ -61,6 +62,7 @@ class GatewayProcess(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     port: int
     fd: int = -1
+    objects: str = ""
     settings: GatewaySettings
     limits: Limits
 
@@ -109,6 +111,7 @@ def run_node(process: NodeProcess) -> None:
 
 async def gateway(process: GatewayProcess) -> None:
     """Until SIGINT or SIGTERM: then nothing more is accepted, and what was is answered."""
+    access = await door(process.settings, process.host, open_objects(process.objects))
     sock = inherited(process.fd) if process.fd >= 0 else listen(process.host, process.port)
     stopping = on_signals()
     queue, cluster = await _join(process.membership, process.limits, f"gateway-{os.getpid()}"), Cluster()
@@ -122,14 +125,16 @@ async def gateway(process: GatewayProcess) -> None:
     catalog = cluster.catalog
     pages = Pages(catalog, cluster.states, queue, lacking, console.page(), cluster.nodes)
     server = make_server(
-        Gateway(queue, catalog, cluster.states, pages, process.settings), process.settings, LINGER_S
+        Gateway(queue, catalog, cluster.states, pages, process.settings, access), process.settings, LINGER_S
     )
     collect_seldom()
+    watching = asyncio.create_task(access.watch())
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     log.info("listening", extra=logs.fields(url=url_of(process.host, sock), models=len(catalog.models())))
     say_ready()
     await either(serving, stopping)
     log.info("draining", extra=logs.fields(connections=len(server.server_state.connections)))
+    watching.cancel()
     server.should_exit = True
     await serving
     await queue.close()

@@ -70,16 +70,6 @@ def login(user: str, creds: Path | None, ca: Path | None, cert: Path | None, key
     return Login(user=user, password=password, token=token, creds=creds, tls_ca=ca, tls_cert=cert, tls_key=key)
 
 
-def keys_for(host: str, key_file: Path | None) -> frozenset[bytes]:
-    """Raises InvalidInput where others could come in without a key."""
-    keys = read_keys(key_file)
-    if host not in LOOPBACK and not keys:
-        raise InvalidInput(
-            f"listening on {host} lets others in, so a key is required: set SHOAL_API_KEY or --key-file"
-        )
-    return keys
-
-
 def parse_size(text: str) -> int:
     """Bytes from `8GB`, `500M`, `1.5g` or a plain number (decimal units)."""
     number = text.strip().lower().removesuffix("b")

@@ -13,9 +13,14 @@ import msgspec
 import uvloop
 
 from shoal import console
+from shoal.catalog.keys import Keys
+from shoal.catalog.objects import Objects
 from shoal.catalog.profiles import Profiles
 from shoal.catalog.store import Store
+from shoal.cli._objects import open_objects
 from shoal.cli._observing import observing
+from shoal.cli._options import LOOPBACK
+from shoal.gateway.access import Access
 from shoal.gateway.app import Gateway
 from shoal.gateway.pages import Pages
 from shoal.gateway.server import listen, make_server
@@ -40,6 +45,7 @@ class Road(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     port: int
     home: Path | None
+    objects: str = ""
     max_items: int
     log_format: str
     otlp: str = ""
@@ -56,6 +62,7 @@ def run(road: Road) -> None:
 
 async def serve(road: Road) -> None:
     store = Store(road.home)
+    access = await door(road.gateway, road.host, open_objects(road.objects, road.home))
     sock = listen(road.host, road.port)
     queue = InProcessQueue(road.queue)
     agent = make_agent(queue, store, road.node, road.max_items)
@@ -66,20 +73,30 @@ async def serve(road: Road) -> None:
         return "shutting down" if stopping.is_set() else agent.lacking()
 
     pages = Pages(store, agent.states, queue, lacking, console.page(), lambda: [telling.status()])
-    gateway = Gateway(queue, store, agent.states, pages, road.gateway)
+    gateway = Gateway(queue, store, agent.states, pages, road.gateway, access)
     server = make_server(gateway, road.gateway)
     agent.start()
     collect_seldom()
+    watching = asyncio.create_task(access.watch())
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     log.info("listening", extra=logs.fields(url=url_of(road.host, sock), models=len(store.models())))
     say_if_empty(store)
     await either(serving, stopping)
+    watching.cancel()
     log.info("draining", extra=logs.fields(jobs=len(agent.scheduler.tickets)))
     server.should_exit = True
     await serving
     await agent.drain()
     await queue.close()
     log.info("stopped")
+
+
+async def door(settings: GatewaySettings, host: str, objects: Objects) -> Access:
+    """With the keys that are stored now. Raises InvalidInput where others could come in without one."""
+    access = Access(settings.keys, Keys(objects), is_wide=host not in LOOPBACK)
+    await access.load()
+    access.check_listening(host)
+    return access
 
 
 def make_agent(

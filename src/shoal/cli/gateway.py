@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli import _options as o
+from shoal.cli._objects import ObjectsUrl
 
 
 def command(app: typer.Typer) -> None:
@@ -20,6 +21,7 @@ def command(app: typer.Typer) -> None:
         nats_cert: o.NatsCert = None,
         nats_key: o.NatsKey = None,
         key_file: o.KeyFile = None,
+        objects: ObjectsUrl = "",
         timeout: o.Timeout = 120.0,
         max_timeout: o.MaxTimeout = 600.0,
         max_body_bytes: o.MaxBodyBytes = 32 * o.MIB,
@@ -49,13 +51,13 @@ def command(app: typer.Typer) -> None:
                 url=nats, pool=pool, log_format=log_format, otlp=otlp,
                 login=o.login(nats_user, nats_creds, nats_ca, nats_cert, nats_key),
             ),
-            host=host, port=port, fd=fd,
+            host=host, port=port, fd=fd, objects=objects,
             settings=GatewaySettings(
                 max_body_bytes=max_body_bytes, body_timeout_s=body_timeout, head_timeout_s=head_timeout,
                 write_timeout_s=write_timeout, max_head_bytes=max_head_bytes, max_in_flight=max_in_flight,
                 max_in_flight_bytes=max_in_flight_bytes, max_connections=max_connections,
                 max_unread_bytes=max_unread_bytes,
-                timeout_s=timeout, max_timeout_s=max_timeout, keys=o.keys_for(host, key_file),
+                timeout_s=timeout, max_timeout_s=max_timeout, keys=o.read_keys(key_file),
                 access_log=access_log,
             ),
             limits=Limits(jobs_per_line=queue_jobs, bytes_per_line=queue_bytes, max_wait_s=max_wait),

@@ -3,6 +3,7 @@
 import typer
 
 from shoal.cli import _options as o
+from shoal.cli._objects import ObjectsUrl
 
 
 def command(app: typer.Typer) -> None:
@@ -15,6 +16,7 @@ def command(app: typer.Typer) -> None:
         devices: o.Devices = "",
         home: o.Home = None,
         key_file: o.KeyFile = None,
+        objects: ObjectsUrl = "",
         timeout: o.Timeout = 120.0,
         max_timeout: o.MaxTimeout = 600.0,
         max_body_bytes: o.MaxBodyBytes = 32 * o.MIB,
@@ -42,13 +44,14 @@ def command(app: typer.Typer) -> None:
         from shoal.queue import Limits
 
         road = _road.Road(
-            host=host, port=port, home=home, max_items=max_items, log_format=log_format, otlp=otlp,
+            host=host, port=port, home=home, objects=objects, max_items=max_items,
+            log_format=log_format, otlp=otlp,
             gateway=GatewaySettings(
                 max_body_bytes=max_body_bytes, body_timeout_s=body_timeout, head_timeout_s=head_timeout,
                 write_timeout_s=write_timeout, max_head_bytes=max_head_bytes, max_in_flight=max_in_flight,
                 max_in_flight_bytes=max_in_flight_bytes, max_connections=max_connections,
                 max_unread_bytes=max_unread_bytes,
-                timeout_s=timeout, max_timeout_s=max_timeout, keys=o.keys_for(host, key_file),
+                timeout_s=timeout, max_timeout_s=max_timeout, keys=o.read_keys(key_file),
                 access_log=access_log,
             ),
             node=Settings(
