@@ -30,7 +30,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def catalog(store, clock):
-    catalog = SharedCatalog(clock)
+    catalog = SharedCatalog(clock=clock)
     for model in store.models().values():
         catalog.noted(*note_of(model))
     return catalog

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from shoal.catalog import Model
+from shoal.catalog.copies import Copy
 from shoal.protocol.errors import InvalidInput, ResourceExhausted
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -44,6 +45,20 @@ def to_evict(
         if sum(left.values()) + size_bytes <= budget:
             return going
     raise ResourceExhausted(_refusal(taken, size_bytes, budget, may_evict), **_sizes(taken, size_bytes, budget))
+
+
+def copies_to_drop(copies: Mapping[str, Copy], taken: int, size_bytes: int, budget: int, free: int) -> list[str]:
+    """The copies to remove so that `size_bytes` more fit beside `taken` of installed models, least recently used
+    first; all of them where even that is not enough. `budget` 0 is none; `free` bytes are left on the disk."""
+    held = sum(copy.size_bytes for copy in copies.values())
+    excess = max(taken + held + size_bytes - budget if budget else 0, size_bytes - free)
+    going: list[str] = []
+    for digest in sorted(copies, key=lambda digest: (copies[digest].used_at, digest)):
+        if excess <= 0:
+            break
+        going.append(digest)
+        excess -= copies[digest].size_bytes
+    return going
 
 
 def _refusal(taken: int, size_bytes: int, budget: int, may_evict: bool) -> str:

@@ -1,5 +1,6 @@
 """What lies in the store's folder and no installed model needs: artifacts, half-written adds, unfinished
-downloads, measurements and profiles of models that are gone. Finds and removes; the store says what is needed.
+downloads, copies of what is in an object store, measurements and profiles of models that are gone. Finds and
+removes; the store says what is needed.
 """
 
 import re
@@ -26,14 +27,18 @@ def find(home: Path, digests: set[str] | None) -> Iterator[Leftover]:
     """`digests` are the artifacts that records name; None, where that is not known, spares all of them."""
     for path in _entries(home / "staging"):
         yield Leftover(path, _size(path), "left by an add that did not finish")
-    for path in _entries(home / "downloads"):
-        yield Leftover(path, _size(path), "a download that did not finish")
+    for folder in ("downloads", "fetching"):
+        for path in _entries(home / folder):
+            yield Leftover(path, _size(path), "a download that did not finish")
+    copies = [path for path in _entries(home / "fetched") if DIGEST.fullmatch(path.name)]
+    for path in copies:
+        yield Leftover(path, _size(path), "a copy of a pushed model, which is fetched again when it is asked for")
     if digests is None:
         return
     for path in _entries(home / "artifacts"):
         if DIGEST.fullmatch(path.name) and path.name not in digests:
             yield Leftover(path, _size(path), "no model needs it")
-    short = {digest[:DIGITS_IN_MEASURED] for digest in digests}
+    short = {digest[:DIGITS_IN_MEASURED] for digest in (*digests, *(path.name for path in copies))}
     for folder in ("measured", "profiles"):
         for path in _entries(home / folder):
             if path.name.partition(".")[0] not in short:

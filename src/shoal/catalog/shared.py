@@ -1,4 +1,5 @@
-"""The models of a cluster: what its nodes say they hold, kept from the notes that they put up on the board.
+"""The models of a cluster: what its nodes say they hold, kept from the notes that they put up on the board, and
+what was pushed to it.
 
 Knows notes as bytes by key, not how they travel. A gateway resolves names by it as a single machine does by its
 store; nobody's disk is looked at.
@@ -14,6 +15,8 @@ import msgspec
 from shoal.catalog import Card, Model, finding
 from shoal.catalog.cards import all_cards
 from shoal.catalog.names import parse_name
+from shoal.catalog.pushed import Pushed
+from shoal.catalog.stock import default_model, found, merged
 from shoal.observe import log as logs
 from shoal.protocol.errors import ModelLoading
 from shoal.protocol.facts import Facts
@@ -51,8 +54,10 @@ def name_in(key: str) -> str | None:
 class SharedCatalog:
     """The same questions as `store.Store` answers for a gateway. Models have no folder here."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, pushed: Pushed | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """`pushed` is fed by others too."""
         self._clock = clock
+        self._pushed = pushed or Pushed()
         self._models: dict[str, Model] = {}
         self._going: dict[str, float] = {}  # until when a model that was taken down is still believed in
 
@@ -79,7 +84,11 @@ class SharedCatalog:
             self._models = dict(sorted(self._models.items()))
 
     def models(self) -> dict[str, Model]:
-        """Name → model, sorted by name."""
+        """Name → model, sorted by name; of a pushed one its current version."""
+        return merged(self._held(), self._pushed)
+
+    def _held(self) -> dict[str, Model]:
+        """Those that nodes hold without having been pushed."""
         if self._going:
             now = self._clock()
             for name in [name for name, until in self._going.items() if until <= now]:
@@ -88,12 +97,14 @@ class SharedCatalog:
 
     def cards(self) -> dict[str, Card]:
         """Every card known here, sorted by name: those that come with Shoal, those of the cluster's models."""
-        return dict(sorted((all_cards() | {name: model.card for name, model in self._models.items()}).items()))
+        return dict(sorted((all_cards() | {name: model.card for name, model in self.models().items()}).items()))
 
     def resolve(self, name: str) -> Model:
         """As `Store.resolve`. Raises ModelNotFound, saying what there is instead; ModelLoading before any node
         has told of a model.
         """
+        if (pushed := found(name, self._pushed)) is not None:
+            return pushed
         asked = parse_name(name)
         models = self._some_models(name)
         model = finding.named(models, asked.name)
@@ -102,10 +113,10 @@ class SharedCatalog:
         return finding.chosen(asked, model, models, self.cards())
 
     def default_model(self, task: str, kind: str = "") -> Model:
-        return finding.default_model(self._some_models(""), task, kind)
+        return default_model(self._some_models(""), self._pushed, task, kind)
 
     def _some_models(self, asked: str) -> dict[str, Model]:
-        models = self.models()
+        models = self._held()
         if not models:
             raise ModelLoading("no node of this cluster has told of a model yet; ask again", model=asked)
         return models

@@ -4,6 +4,7 @@
     models/<slug>.json    an installed model: its card, facts, digest and size
     staging/              what an add is writing; whatever a crash left is removed by the next one
     profiles/             what was settled of models by measuring them here (profiles.Profiles)
+    fetched/, fetching/   copies of pushed models, which may go at any time (copies.Copies)
     downloads/            what came of a hub's files before an add was interrupted; the next goes on from there
     lock                  held by the one process that adds or removes
 
@@ -15,7 +16,7 @@ import importlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ import msgspec
 from shoal.catalog import Card, Folder, Model, Report, Taking, Tar, Virtual, finding
 from shoal.catalog import leftovers as leftover_files
 from shoal.catalog.artifacts import digest_of, need_space, place, size_of, sweep
-from shoal.catalog.budget import disk_budget, to_evict
+from shoal.catalog.budget import copies_to_drop, disk_budget, to_evict
 from shoal.catalog.cards import all_cards
+from shoal.catalog.copies import Copies
 from shoal.catalog.inspect import read_facts
 from shoal.catalog.leftovers import Leftover
 from shoal.catalog.names import parse_name
@@ -53,6 +55,7 @@ class Store:
         chosen = home or Path(os.environ.get("SHOAL_HOME") or "~/.cache/shoal")
         self.home = chosen.expanduser().absolute()
         self.problems: dict[str, str] = {}
+        self.copies = Copies(self.home)
         self._artifacts = self.home / "artifacts"
         self._records = Records(self.home / "models", self._artifacts)
         self._models: dict[str, Model] = {}
@@ -77,16 +80,16 @@ class Store:
         self._seen = seen
         return True
 
-    def resolve(self, name: str) -> Model:
+    def resolve(self, name: str, cards: Callable[[], Mapping[str, Card]] | None = None) -> Model:
         """The model called `name`, exactly or with `__` for its slash, maybe `@version` and `:variant`.
 
-        Raises ModelNotFound, saying what there is instead.
+        Raises ModelNotFound, saying what there is instead, by `cards` or those that are known here.
         """
         asked = parse_name(name)
         model = finding.named(self._models, asked.name)
         if model is None and self.refresh():
             model = finding.named(self._models, asked.name)
-        return finding.chosen(asked, model, self._models, self.cards() if model is None else {})
+        return finding.chosen(asked, model, self._models, (cards or self.cards)() if model is None else {})
 
     def default_model(self, task: str, kind: str = "") -> Model:
         """Where a request names none (finding.default_model). Raises ModelNotFound."""
@@ -152,6 +155,21 @@ class Store:
         """What `collect` would remove, as far as can be told while others add and remove."""
         return list(leftover_files.find(self.home, self._records.digests()))
 
+    def folder_of(self, digest: str) -> Path:
+        """Where the files of a pushed model stand, or will once they were fetched."""
+        installed = self._artifacts / digest
+        return installed if installed.is_dir() else self.copies.path(digest)
+
+    def make_room_for_copy(self, size_bytes: int) -> None:
+        """Other copies go for it where the budget or the disk asks for that, installed models never. Raises
+        ResourceExhausted, naming the budget."""
+        with self._alone(silent):
+            self.refresh()
+            self._drop_copies(self._models, size_bytes, disk_budget())
+            if budget := disk_budget():
+                to_evict(self._models, {}, size_bytes, budget, may_evict=False)
+        need_space(self.home, size_bytes)
+
     def verify(self, model: Model, report: Report = silent) -> bool:
         """Whether the model's files are still, byte for byte, what was added. Reads all of them."""
         return model.folder.is_dir() and digest_of(model.folder, report) == model.digest
@@ -194,11 +212,18 @@ class Store:
         """So that `size_bytes` may be written for `card`, whose own old files do not count."""
         if budget:
             others = {name: model for name, model in self._models.items() if name != card.name}
+            self._drop_copies(others, size_bytes, budget)
             for name in to_evict(others, self._used_at(), size_bytes, budget, may_evict=evict):
                 self._records.remove(name)
             self._clean(but_staging=True)
             self.refresh()
         need_space(self.home, size_bytes)
+
+    def _drop_copies(self, models: Mapping[str, Model], size_bytes: int, budget: int) -> None:
+        taken = sum({model.digest: model.size_bytes for model in models.values()}.values())
+        free = shutil.disk_usage(self.home).free
+        for digest in copies_to_drop(self.copies.all(), taken, size_bytes, budget, free):
+            self.copies.remove(digest)
 
     def _used_at(self) -> dict[str, float]:
         """When each model was added, or last computed as far as was measured; seconds since the epoch."""
@@ -236,6 +261,11 @@ class Store:
         keep = self._records.digests()
         if keep is not None:
             sweep(self._artifacts, keep)
+
+
+def checked(folder: Path, card: Card) -> tuple[Card, Facts]:
+    """What `add` would make of the files in `folder`, which stay as they are. Raises InvalidInput."""
+    return _completed(card, folder, card.revision), _facts(folder, card)
 
 
 def _facts(folder: Path, card: Card) -> Facts:

@@ -49,10 +49,8 @@ def compare(rows: Sequence[Row], outputs: Sequence[Output], facts: Facts, profil
 
 
 def _vectors(rows: Sequence[Row], outputs: Sequence[Output], facts: Facts) -> Array:
-    pairs = [
-        _pair(number, row, output, facts) for number, (row, output) in enumerate(zip(rows, outputs, strict=True))
-    ]
-    return np.array([_cosine(found, said) for found, said in pairs])
+    told = enumerate(zip(rows, outputs, strict=True))
+    return np.array([_cosine(*_pair(number, row, output, facts)) for number, (row, output) in told])
 
 
 def _pair(number: int, row: Row, output: Output, facts: Facts) -> tuple[Array, Array]:
@@ -64,9 +62,7 @@ def _pair(number: int, row: Row, output: Output, facts: Facts) -> tuple[Array, A
         raise InvalidInput(f"reference row {number} has no `indices`, and this model gives weights of words")
     found = output.tensors[kind].numpy().astype(np.float64).reshape(-1)
     if found.shape != said.shape:
-        raise InvalidInput(
-            f"reference row {number} has {said.size} values, and this model gives {found.size} for it"
-        )
+        raise InvalidInput(f"reference row {number} has {said.size} values, and this model gives {found.size}")
     return found, said
 
 

@@ -1,0 +1,130 @@
+"""Files of pushed models, brought from the object store to this disk when they are first needed: each checked by
+its hash, within the disk's budget, once however many ask, and begun again where an earlier attempt ended.
+
+Knows the registry and the store's copies. Does not know what the files are for.
+"""
+
+import asyncio
+import logging
+import time
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from shoal.catalog import Artifact, Model
+from shoal.catalog.artifacts import sha256_of
+from shoal.catalog.objects import NotThere
+from shoal.catalog.registry import File, Registry
+from shoal.catalog.store import Store
+from shoal.observe import log as logs
+from shoal.protocol.errors import ModelLoadFailed
+
+log = logging.getLogger("shoal.node")
+AT_ONCE = 4
+"""Artifacts that are fetched at the same time; of each, one file after the other."""
+LOOK_AGAIN_S = 0.1
+
+
+class Files(Protocol):
+    async def ready(self, model: Model) -> Path:
+        """The folder of its files, once all are here. Raises a ShoalError where they cannot be had: one that is
+        retryable for what may be there in a moment."""
+        ...
+
+
+class OnDisk:
+    """Of a node without an object store, where nothing is fetched."""
+
+    async def ready(self, model: Model) -> Path:
+        return model.folder
+
+
+class Fetching:
+    def __init__(self, registry: Registry, store: Store) -> None:
+        self._registry, self._store, self._copies = registry, store, store.copies
+        self._under_way: dict[str, asyncio.Task[Path]] = {}
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def ready(self, model: Model) -> Path:
+        return await self.artifact(model.digest) if isinstance(model.card.source, Artifact) else model.folder
+
+    async def artifact(self, digest: str) -> Path:
+        """Its folder. What was begun goes on when whoever asked has left."""
+        folder = self._store.folder_of(digest)
+        if folder.is_dir():
+            self._copies.used(digest)
+            return folder
+        task = self._under_way.get(digest)
+        if task is None:
+            task = self._under_way[digest] = asyncio.get_running_loop().create_task(self._bring(digest))
+            task.add_done_callback(lambda done: self._ended(digest, done))
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, digest: str, task: "asyncio.Task[Path]") -> None:
+        self._under_way.pop(digest, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            told = logs.fields(digest=digest[:12], reason=str(error))
+            log.warning("a pushed model's files could not be fetched", extra=told)
+
+    async def _bring(self, digest: str) -> Path:
+        """Another process with the same folder may be at it: then that one's copy is ours too."""
+        async with self._turns:
+            while True:
+                with self._copies.alone(digest) as is_ours:
+                    if self._copies.used(digest):
+                        return self._copies.path(digest)
+                    if is_ours:
+                        return await self._fetch(digest)
+                await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def _fetch(self, digest: str) -> Path:
+        began = time.monotonic()
+        manifest = await self._registry.manifest(digest)
+        await asyncio.to_thread(self._store.make_room_for_copy, manifest.size_bytes)
+        into = self._copies.coming(digest)
+        for file in manifest.files:
+            await self._file(file, into)
+        folder = await asyncio.to_thread(self._copies.came, digest)
+        told = logs.fields(
+            digest=digest[:12], megabytes=round(manifest.size_bytes / 1e6, 1),
+            seconds=round(time.monotonic() - began, 2),
+        )  # fmt: skip
+        log.info("a pushed model's files were fetched", extra=told)
+        return folder
+
+    async def _file(self, file: File, into: Path) -> None:
+        place = PurePosixPath(file.path)
+        if place.is_absolute() or ".." in place.parts:
+            raise ModelLoadFailed(f"the artifact names a file {file.path!r}, which leads out of its folder")
+        path = into / place
+        if path.is_file() and await asyncio.to_thread(sha256_of, path) == file.sha256:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f"{path.name}.part")
+        beside.unlink(missing_ok=True)
+        found = await self._blob(file, beside)
+        if found != file.sha256:
+            beside.unlink()
+            raise ModelLoadFailed(
+                f"{file.path} in the object store is damaged: its sha256 is {found}, and it was pushed with "
+                f"{file.sha256}. Push the model again",
+                found=found,
+                expected=file.sha256,
+            )
+        beside.replace(path)
+
+    async def _blob(self, file: File, into: Path) -> str:
+        if not file.size_bytes:  # none is kept of what is empty
+            into.open("x").close()
+            return sha256_of(into)
+        try:
+            return await self._registry.objects.fetch(f"blobs/{file.sha256}", into)
+        except NotThere:
+            raise ModelLoadFailed(
+                f"{file.path} is not in the object store any more; push the model again", sha256=file.sha256
+            ) from None
