@@ -7,6 +7,7 @@ from answering import EVERY_KIND, JSON, answer, compute, header, vector
 
 from shoal.dialects import all_dialects
 from shoal.dialects.arrays import wire_array
+from shoal.protocol.envelope import Envelope
 from shoal.protocol.errors import (
     Fault,
     Forbidden,
@@ -27,6 +28,13 @@ def post(body: object, *, route: str = "encode", form: str = "json", accept: str
     data = json.dumps(body).encode() if form == "json" else msgspec.msgpack.encode(body)
     content_type = JSON if form == "json" else MSGPACK
     return answer("native", route, data, content_type=content_type, accept=accept, **more)
+
+
+def decoded(body: object, *, route: str = "encode", line: str = "org/m"):
+    envelope = Envelope(
+        id="r-1", task=route, model=line, line=line, dialect="native", route=route, deadline=0.0, received=0.0
+    )
+    return DIALECT.decode(envelope, json.dumps(body).encode())
 
 
 def said(reply) -> dict:
@@ -215,14 +223,20 @@ def test_wrong_parameters_are_400_with_the_place_or_the_choices(params, words):
 
 
 @pytest.mark.parametrize("name", ["lora", "lora_id"])
-def test_an_unknown_adapter_is_404_and_never_the_base(name):
+def test_the_adapter_that_is_asked_for_is_part_of_the_request(name):
     for route, extra in (
         ("encode", {"params": {"options": {name: "mine"}}}),
         ("score", {"options": {name: "mine"}}),
     ):
-        reply = post({"query": "q", "items": ["a"]} | extra, route=route)
-        assert (reply.status, detail(reply)["code"]) == (404, "MODEL_NOT_FOUND")
-        assert "mine" in detail(reply)["message"]
+        assert decoded({"query": "q", "items": ["a"]} | extra, route=route).adapter == "mine"
+        assert decoded({"query": "q", "items": ["a"]}, route=route).adapter == ""
+
+
+def test_a_profile_may_name_the_variant_that_is_asked_for_and_no_other():
+    body = {"items": ["a"], "params": {"options": {"profile": "int8"}}}
+    assert len(decoded(body, line="org/m:int8").inputs) == 1
+    with pytest.raises(InvalidInput, match="org/name:int8"):
+        decoded(body)
 
 
 def test_a_thousand_texts_come_back_in_order():

@@ -83,9 +83,6 @@ def test_the_sdk_raises_its_own_errors(connect):
     with pytest.raises(sie_sdk.RequestError) as caught:
         connect().encode("org/m", {"text": " "})
     assert (caught.value.status_code, caught.value.code) == (400, "EMPTY_INPUT")
-    with pytest.raises(sie_sdk.RequestError, match="no adapter named 'mine'") as caught:
-        connect().encode("org/m", {"text": "a"}, options={"lora": "mine"})
-    assert (caught.value.status_code, caught.value.code) == (404, "MODEL_NOT_FOUND")
 
 
 def test_the_sdk_stops_at_once_when_a_load_failed_or_a_text_is_too_long(connect):

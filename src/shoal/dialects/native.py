@@ -70,11 +70,12 @@ class Native:
         except InvalidInput:
             given = decode(lax, body)
             unread = ignored(envelope.route, form, body)
+        variant = envelope.line.partition(":")[2]
         request: EncodeRequest | ScoreRequest
         if isinstance(given, EncodeBody):
-            request = encode_request(given)
+            request = encode_request(given, variant=variant)
             return _with(EncodeUnread, request, unread) if unread else request
-        request = score_request(given, packed=form == "msgpack")
+        request = score_request(given, packed=form == "msgpack", variant=variant)
         return _with(ScoreUnread, request, unread) if unread else request
 
     def encode(

@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.dialects.arrays import read_matrix
 from shoal.dialects.bodies import ABSENT, AtMost, Width
-from shoal.protocol.errors import Fault, InvalidInput, ModelNotFound
+from shoal.protocol.errors import Fault, InvalidInput
 from shoal.protocol.facts import Kind
 from shoal.protocol.items import Truncate
 from shoal.protocol.tensors import Array
@@ -108,12 +108,13 @@ _NO_ENCODE_OPTIONS = EncodeOptions()
 _NO_SCORE_OPTIONS = ScoreOptions()
 
 
-def encode_request(body: EncodeBody) -> EncodeRequest:
-    """Raises InvalidInput or ModelNotFound for what no item of the request can be given."""
+def encode_request(body: EncodeBody, *, variant: str = "") -> EncodeRequest:
+    """`variant` is the one that the model was named with. Raises InvalidInput for what no item of the request can
+    be given."""
     _require_items(body.items)
     params = body.params or _NO_PARAMS
     options = params.options or _NO_ENCODE_OPTIONS
-    _require_plain_model(options)
+    _require_variant(options, variant)
     return EncodeRequest(
         inputs=[
             Text(item) if isinstance(item, str) else Text(item.text, id=item.id, fault=_media_fault(item))
@@ -127,11 +128,12 @@ def encode_request(body: EncodeBody) -> EncodeRequest:
         dtype=params.output_dtype or options.output_dtype or "float32",
         normalize=options.normalize,
         truncate=options.truncate or "end",
+        adapter=options.lora_id or options.lora or "",
     )
 
 
-def score_request(body: ScoreBody, *, packed: bool) -> ScoreRequest:
-    """`packed` says that the body is msgpack. Raises InvalidInput or ModelNotFound as `encode_request` does."""
+def score_request(body: ScoreBody, *, packed: bool, variant: str = "") -> ScoreRequest:
+    """`packed` says that the body is msgpack. Raises InvalidInput as `encode_request` does."""
     _require_items(body.items)
     if len(body.items) > MAX_SCORE_ITEMS:
         raise InvalidInput(
@@ -142,7 +144,7 @@ def score_request(body: ScoreBody, *, packed: bool) -> ScoreRequest:
             setting="--max-items",
         )
     options = body.options or _NO_SCORE_OPTIONS
-    _require_plain_model(options)
+    _require_variant(options, variant)
     query = _document(body.query, packed)
     if query.fault is not None:
         raise InvalidInput(f"query: {query.fault.message}", param="query")
@@ -156,6 +158,7 @@ def score_request(body: ScoreBody, *, packed: bool) -> ScoreRequest:
         truncate=options.truncate or "end",
         raw=options.raw or False,
         label=options.label or "",
+        adapter=options.lora_id or options.lora or "",
     )
 
 
@@ -177,12 +180,9 @@ def _require_items(items: list[str | Item]) -> None:
         raise InvalidInput("items is empty; give at least one", param="items")
 
 
-def _require_plain_model(options: Options) -> None:
-    """There are no adapters and no variants yet, and the base model is never given in their place."""
-    adapter = options.lora_id or options.lora
-    if adapter:
-        raise ModelNotFound(f"no adapter named {adapter[:200]!r}", adapter=adapter[:200])
-    if options.profile not in (None, "", "default"):
+def _require_variant(options: Options, variant: str) -> None:
+    """A variant is a model of its own, with a line of its own: by the time that a body is read it is settled."""
+    if options.profile not in (None, "", "default", variant):
         named = options.profile[:200]
         raise InvalidInput(
             f"no profile named {named!r}; a variant is asked for by the model's name, as in org/name:{named}",

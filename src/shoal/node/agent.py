@@ -60,7 +60,7 @@ class Agent:
         self.records = Records()
         self._hands = Hands(queue, board, self.records, self, max_items)
         self._hands.scheduler = self.scheduler = Scheduler(settings, self._hands, Peers(node))
-        self._roster = Roster(models, measured, profiles, self.scheduler)
+        self._hands.roster = self._roster = Roster(models, measured, profiles, self.scheduler)
 
     def start(self) -> None:
         """Listen to the queue and begin to load what is pinned. Raises ModelNotFound for an unknown pin."""
@@ -87,8 +87,9 @@ class Agent:
         return {name: line.describe(time.time()) for name, line in self.scheduler.lines.items()}
 
     def models_here(self) -> dict[str, Model]:
-        """The models that this node can be asked for, without their variants; each by its name."""
-        return {name: line.model for name, line in self.scheduler.lines.items() if not line.model.variant}
+        """The models and adapters that this node can be asked for, without variants; each by its name."""
+        models = {name: line.model for name, line in self.scheduler.lines.items() if not line.model.variant}
+        return models | self._roster.adapters
 
     @property
     def memory_budget_bytes(self) -> int:
@@ -162,6 +163,27 @@ class Agent:
         log.error("model not loaded", extra=logs.fields(model=model, code=error.code, reason=error.message))
         # What the host reports lies in the model; what the system lacks may be there in a moment.
         self.scheduler.load_failed(worker, error, not error.retryable, time.time())
+
+    def on_took_adapter(self, worker: int, digest: str, size_bytes: int, seconds: float) -> None:
+        now = time.time()
+        self.scheduler.took_adapter(worker, digest, size_bytes, now)
+        replica = self.scheduler.workers.get(worker)
+        if replica is not None and (held := replica.shelf.held.get(digest)) is not None:
+            log.info(
+                "adapter taken",
+                extra=logs.fields(
+                    adapter=held.name, model=replica.line.model.name, device=replica.device,
+                    seconds=round(seconds, 3), megabytes=round(size_bytes / 1e6, 1), held=len(replica.shelf.held),
+                ),
+            )  # fmt: skip
+
+    def on_adapter_failed(self, worker: int, digest: str, error: ShoalError) -> None:
+        replica = self.scheduler.workers.get(worker)
+        if replica is None or digest not in replica.shelf.coming:
+            return
+        name = replica.shelf.coming[digest].name
+        log.error("adapter not taken", extra=logs.fields(adapter=name, code=error.code, reason=error.message))
+        self.scheduler.adapter_failed(worker, digest, error, time.time())
 
     def on_answer(self, worker: int, answer: frames.Answer) -> None:
         self.records.ran(self.scheduler.workers[worker], answer, time.time())

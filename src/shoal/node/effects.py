@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from shoal.catalog import Model
 from shoal.node.tickets import Ticket
 from shoal.protocol.errors import ShoalError
 from shoal.protocol.facts import Profile
@@ -28,6 +29,12 @@ class Effects(Protocol):
 
     def send(self, worker: int, keys: list[int], items: list[Item]) -> None:
         """Hand over one window."""
+
+    def take_adapter(self, worker: int, adapter: Model) -> None:
+        """Have a runtime hold this one too; `told_adapter` and `took_adapter`, or `adapter_failed` follow."""
+
+    def drop_adapter(self, worker: int, digest: str) -> None:
+        """Nothing that it is to compute needs this one any more."""
 
     def cancel(self, worker: int, keys: list[int]) -> None:
         """Tell a runtime that nobody waits for these items."""

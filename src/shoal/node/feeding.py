@@ -31,9 +31,11 @@ class Feeding:
         Idle ones leave one another their share of what waits, and so do, after them, those that are busy.
         """
         for replica in sorted(line.ready, key=_fullness):
-            if line.suspects and not replica.flying:
-                self._send_suspect(line, replica, now)
-            if line.suspects or replica.has_suspect:
+            if self._may_suspect(line, replica):
+                if not replica.flying:
+                    self._send_suspect(line, replica, now)
+                continue
+            if replica.has_suspect:
                 continue
             decision = batching.next_window(line.load(replica), now)
             if decision.wait_until is not None:
@@ -89,20 +91,26 @@ class Feeding:
         for replica, keys in line.forget(ticket, now):
             self._do.cancel(replica.worker, keys)
 
+    def _may_suspect(self, line: Line, replica: Replica) -> bool:
+        """Whether one can be tried here. Those that wait for an adapter hold nobody up."""
+        gone = [suspect for suspect in line.suspects if self._tickets.get(suspect.ticket.id) is not suspect.ticket]
+        for suspect in gone:
+            line.suspects.remove(suspect)
+        return any(replica.shelf.can(suspect.ticket.needs) for suspect in line.suspects)
+
     def _send_suspect(self, line: Line, replica: Replica, now: float) -> None:
-        while line.suspects and not replica.flying:
-            suspect = line.suspects.popleft()
-            if self._tickets.get(suspect.ticket.id) is suspect.ticket:
-                again = msgspec.structs.replace(suspect, window=replica.windows + 1)
-                self._transmit(replica, [again], now)
+        suspect = next(each for each in line.suspects if replica.shelf.can(each.ticket.needs))
+        line.suspects.remove(suspect)
+        self._transmit(replica, [msgspec.structs.replace(suspect, window=replica.windows + 1)], now)
 
     def _send(self, replica: Replica, batches: float, takers: int, now: float) -> None:
-        line, profile = replica.line, replica.profile
+        line, profile, can = replica.line, replica.profile, replica.shelf.can
         items, tokens = math.ceil(batches * profile.batch_items), batches * profile.batch_tokens
         if takers > 1:
-            most = batching.share(line.waiting.items, line.tokens_waiting, takers)
+            able = line.waiting.count(can)
+            most = batching.share(able.items, line.tokens_of(able), takers)
             items, tokens = min(items, most[0]), min(tokens, most[1])
-        window, late = line.waiting.fill(items, tokens, line.known.tokens_per_byte, now)
+        window, late = line.waiting.fill(items, tokens, line.known.tokens_per_byte, now, can)
         for ticket in late:
             self._give_up(line, ticket, now)
         if window:
@@ -124,6 +132,7 @@ class Feeding:
         replica.sent_after.append((replica.windows, batches))
         replica.backlog += batches
         replica.sent_at = now
+        replica.shelf.used({item.adapter for item in items}, now)
         tokens = line.tokens_in(len(items), sum(item.size_bytes for item in items))
         replica.opened(replica.windows, len(items), line.seconds(replica.profile, len(items), tokens), now)
         self._do.send(replica.worker, keys, items)
@@ -168,6 +177,10 @@ def _fullness(replica: Replica) -> float:
 
 
 def _takers(replica: Replica) -> int:
-    """How many replicas are about as free as this one, itself included."""
-    most = 1.0 if _fullness(replica) < 1 else 2.0
-    return sum(_fullness(other) < most and not other.has_suspect for other in replica.line.ready)
+    """How many replicas are about as free as this one, and can compute as much of what waits; itself included."""
+    most, line = 1.0 if _fullness(replica) < 1 else 2.0, replica.line
+    able = [digest for digest in line.waiting.by_adapter if replica.shelf.can(digest)]
+    return sum(
+        _fullness(other) < most and not other.has_suspect and all(map(other.shelf.can, able))
+        for other in line.ready
+    )

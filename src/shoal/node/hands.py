@@ -8,15 +8,18 @@ import itertools
 import logging
 import time
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from shoal.catalog import Model
 from shoal.node import devices
 from shoal.node.intake import opened
 from shoal.node.neighbours import LEAST_SHARED_ITEMS
 from shoal.node.peers import Claim, claim_key
 from shoal.node.records import Records
+from shoal.node.roster import Roster
 from shoal.node.scheduler import Scheduler
 from shoal.node.sharing import Sharing
 from shoal.node.tickets import Ticket
@@ -24,7 +27,7 @@ from shoal.node.workers import Listener, Worker
 from shoal.observe import log as logs
 from shoal.protocol import frames
 from shoal.protocol.envelope import Chunk
-from shoal.protocol.errors import InternalError, ShoalError
+from shoal.protocol.errors import InternalError, ModelNotFound, ShoalError
 from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item, Output
 from shoal.queue import Queue
@@ -36,9 +39,10 @@ PARKED_PULL_S = 30.0
 
 
 class Hands:
-    """`scheduler` is put in once it is made."""
+    """`scheduler` and `roster` are put in once they are made."""
 
     scheduler: Scheduler
+    roster: Roster
 
     def __init__(
         self, queue: Queue, board: Board | None, records: Records, owner: Listener, max_items: int
@@ -100,6 +104,13 @@ class Hands:
         flights = [flying[key] for key in keys]
         self.workers[worker].send(keys, items, [flight.ticket.id for flight in flights])
         self._records.sent(flights, time.time())
+
+    def take_adapter(self, worker: int, adapter: Model) -> None:
+        self.spawn(self._take_adapter(worker, adapter))
+
+    def drop_adapter(self, worker: int, digest: str) -> None:
+        if worker in self.workers:
+            self.workers[worker].drop_adapter(digest)
 
     def cancel(self, worker: int, keys: list[int]) -> None:
         self.workers[worker].cancel(keys)
@@ -179,7 +190,7 @@ class Hands:
         tickets: list[Ticket] = []
         for delivery in deliveries:
             began = time.time()
-            ticket = await opened(delivery, self.scheduler.lines, self._max_items)
+            ticket = await opened(delivery, self.scheduler.lines, self.roster.adapter, self._max_items)
             if ticket is not None:
                 self._records.took(ticket, began, time.time())
                 tickets.append(ticket)
@@ -188,6 +199,27 @@ class Hands:
         is_large = any(len(ticket.unsent) >= LEAST_SHARED_ITEMS for ticket in tickets)
         waiting = await self._others_waiting(line) if is_large else 0
         self.scheduler.pulled(line, tickets, time.time(), waiting)
+
+    async def _take_adapter(self, worker: int, adapter: Model) -> None:
+        try:
+            folder = await self._adapter_folder(adapter)
+        except ShoalError as error:
+            self._owner.on_adapter_failed(worker, adapter.digest, error)
+            return
+        except Exception:
+            log.exception("an adapter's files cannot be had", extra=logs.fields(adapter=adapter.name))
+            lost = InternalError(f"the files of {adapter.name} cannot be had; the log has the details")
+            self._owner.on_adapter_failed(worker, adapter.digest, lost)
+            return
+        if worker in self.workers:
+            self.workers[worker].take_adapter(adapter.digest, folder)
+            self.scheduler.told_adapter(worker, adapter.digest, time.time())
+
+    async def _adapter_folder(self, adapter: Model) -> Path:
+        """Where its files are on this disk. Raises ModelNotFound where they are gone."""
+        if not adapter.folder.is_dir():
+            raise ModelNotFound(f"the files of {adapter.name} are gone from {adapter.folder}")
+        return adapter.folder
 
     async def _ask_waiting(self, line: str) -> None:
         if await self._others_waiting(line):

@@ -12,10 +12,11 @@ import msgspec
 
 from shoal.catalog import Model
 from shoal.node import batching, pulling
+from shoal.node.adapters import Failure
 from shoal.node.cost import Cost, Learner
 from shoal.node.replica import Flight, Replica
 from shoal.node.tickets import Ticket
-from shoal.node.waiting import Waiting
+from shoal.node.waiting import Count, Waiting
 from shoal.protocol.errors import ShoalError
 from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item
@@ -62,6 +63,8 @@ class Line:
         self.load_attempts = 0
         self.failure: ShoalError | None = None
         self.failed_until = 0.0
+        self.adapters_wanted: dict[str, float] = {}  # by digest, since when some wait for it and no replica has it
+        self.adapters_failed: dict[str, Failure] = {}  # by digest, until they may be tried again
 
     def become(self, model: Model, profile: Profile, known: Known) -> None:
         """Take up the model's new files or settings. Only while no process has the old ones; what waits stays."""
@@ -70,6 +73,7 @@ class Line:
         self.asked = profile
         self.learner = Learner(known.cost)
         self.successor, self.failure = None, None
+        self.adapters_failed.clear()
 
     @property
     def status(self) -> Status:
@@ -119,7 +123,15 @@ class Line:
 
     @property
     def tokens_waiting(self) -> float:
-        return self.tokens_in(self.waiting.items, self.waiting.size_bytes)
+        """Of what can be computed now; what waits for an adapter does so aside."""
+        return self.tokens_of(self.waiting.count(self.can_compute))
+
+    def tokens_of(self, count: Count) -> float:
+        return self.tokens_in(count.items, count.size_bytes)
+
+    def can_compute(self, digest: str) -> bool:
+        """Whether some replica has that adapter; while there is none, every ticket waits alike."""
+        return not digest or not self.ready or any(replica.shelf.can(digest) for replica in self.ready)
 
     @property
     def streams(self) -> int:
@@ -138,24 +150,26 @@ class Line:
             pulling.Device(replica.profile.streams, math.inf if replica.is_late(now) else replica.due_at)
             for replica in self.replicas
         )
+        able = self.waiting.count(self.can_compute)
         return pulling.Hand(
             devices=devices or (pulling.Device(self.profile.streams),),
             batch_items=self.profile.batch_items,
             batch_tokens=self.profile.batch_tokens,
-            held_jobs=len(self.waiting.tickets),
-            held_bytes=self.waiting.size_bytes,
-            held_tokens=self.tokens_waiting,
+            held_jobs=able.jobs,
+            held_bytes=self.waiting.count().size_bytes,
+            held_tokens=self.tokens_of(able),
         )
 
     def load(self, replica: Replica) -> batching.Load:
-        """What waits here, and how much that replica has."""
+        """What waits here that this replica can compute, and how much it has."""
+        able = self.waiting.count(replica.shelf.can)
         return batching.Load(
             streams=replica.profile.streams,
             batch_items=replica.profile.batch_items,
             batch_tokens=replica.profile.batch_tokens,
             backlog=replica.at_work,
-            waiting_items=self.waiting.items,
-            waiting_tokens=self.tokens_waiting,
+            waiting_items=able.items,
+            waiting_tokens=self.tokens_of(able),
             linger_until=self.linger_until,
             sent_at=replica.sent_at,
         )

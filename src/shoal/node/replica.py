@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from shoal.node import pulling
+from shoal.node.adapters import Shelf
 from shoal.node.tickets import Ticket
 from shoal.protocol.facts import Profile
 
@@ -53,6 +54,7 @@ class Replica:
         self.open: dict[int, Window] = {}  # by number, the oldest first
         self.launched_at = self.last_used = self.last_heard = now
         self.loaded_at = 0.0
+        self.shelf = Shelf()
 
     @property
     def name(self) -> str:
@@ -110,6 +112,11 @@ class Replica:
         begun = {flight.ticket.id for flight in self.flying.values() if flight.window <= first}
         tickets = {flight.ticket.id: flight.ticket for flight in self.flying.values()}
         return [ticket for name, ticket in tickets.items() if name not in begun]
+
+    @property
+    def adapters_in_flight(self) -> set[str]:
+        """Digests that some item here needs."""
+        return {flight.ticket.needs for flight in self.flying.values()}
 
     @property
     def has_suspect(self) -> bool:

@@ -14,7 +14,7 @@ from shoal.node import devices
 from shoal.node.measured import MeasuredStore
 from shoal.node.scheduler import Scheduler
 from shoal.observe import log as logs
-from shoal.protocol.errors import ShoalError
+from shoal.protocol.errors import InvalidInput, ModelNotFound, ShoalError
 from shoal.protocol.facts import Profile
 
 log = logging.getLogger("shoal.node")
@@ -30,18 +30,48 @@ class Roster:
     def __init__(self, models: Models, measured: MeasuredStore, profiles: Profiles, scheduler: Scheduler) -> None:
         self._models, self._measured, self._profiles = models, measured, profiles
         self._scheduler = scheduler
+        self.adapters: dict[str, Model] = {}
+        """The LoRA adapters here, by name. They wait in the lines of their bases and have none of their own."""
 
     def take_up(self, name: str, *, anew: bool = False) -> None:
-        """Raises ModelNotFound (and what else `resolve` does) for a name that means nothing here. `anew`: profiles
-        have changed, so what is known of it may be old even if its files are the same."""
-        self._know(self._models.resolve(name), anew)
+        """Raises ModelNotFound (and what else `resolve` does) for a name that means nothing here, InvalidInput for
+        an adapter's. `anew`: profiles have changed, so what is known of it may be old even if its files are the
+        same.
+        """
+        model = self._models.resolve(name)
+        if model.card.base:
+            raise InvalidInput(f"{name} is an adapter; the model to load is its base, {model.card.base}")
+        self._know(model, anew)
+
+    def adapter(self, name: str, of: Model) -> Model:
+        """The LoRA adapter of that name, for a request to `of`. Raises ModelNotFound, or InvalidInput for what is
+        no adapter, or one of another model.
+        """
+        try:
+            found = self._models.resolve(name)
+        except ModelNotFound as error:
+            own = sorted(n for n, adapter in self.adapters.items() if adapter.card.base == of.card.name)
+            known = f"it has {', '.join(own[:5])}" if own else f"it has none here; {error.message}"
+            raise ModelNotFound(
+                f"no adapter named {name[:200]!r} of {of.card.name}: {known}", adapter=name[:200]
+            ) from error
+        if not found.card.base:
+            raise InvalidInput(f"{name[:200]} is no adapter, but a model of its own")
+        if found.card.base != of.card.name:
+            raise InvalidInput(f"{found.name} is an adapter of {found.card.base}, not of {of.card.name}")
+        return found
 
     def refresh(self) -> None:
         """Take up models that were added, let go of those that were removed, replaced or measured anew."""
         self._models.refresh()
         anew = self._profiles.refresh()
+        adapters: dict[str, Model] = {}
         for model in self._models.models().values():
-            self._know(model, anew)
+            if model.card.base:
+                adapters[model.name] = model
+            else:
+                self._know(model, anew)
+        self._know_adapters(adapters)
         for name in list(self._scheduler.lines):
             try:
                 self.take_up(name, anew=anew)
@@ -54,6 +84,14 @@ class Roster:
             if line.learner.cost.seen > line.known.cost.seen:
                 line.known.cost = line.learner.cost
                 self._measured.save(line.model.digest, _way(line.model, line.profile), line.known)
+
+    def _know_adapters(self, adapters: dict[str, Model]) -> None:
+        before = self.adapters
+        self.adapters = {name: old if (old := before.get(name)) == new else new for name, new in adapters.items()}
+        digests = {model.digest for model in adapters.values()}
+        for name, old in before.items():
+            if old.digest not in digests:
+                self._scheduler.replaced_adapter(old, self.adapters.get(name), time.time())
 
     def _know(self, model: Model, anew: bool) -> None:
         known = self._scheduler.lines.get(model.name)

@@ -16,6 +16,7 @@ from shoal.node.neighbours import Neighbours
 from shoal.node.peers import Peers
 from shoal.node.replica import Replica
 from shoal.node.settings import Settings
+from shoal.node.taking import Taking
 from shoal.node.tickets import Ticket
 from shoal.protocol.errors import ModelLoadFailed, ModelNotFound, ShoalError
 from shoal.protocol.facts import Profile
@@ -37,6 +38,7 @@ class Scheduler:
         self._feeding = Feeding(effects, self.tickets)
         self.peers = peers or Peers()
         self._loading = Loading(settings, effects, self.lines, self.workers, self.tickets, self.peers)
+        self._taking = Taking(settings, effects, self._feeding, self.tickets)
         self.neighbours = Neighbours(settings, effects, self.peers, self._feeding, self._loading, self.tickets)
 
     def close(self) -> None:
@@ -72,6 +74,13 @@ class Scheduler:
         self._let_go(line, now)
         if not line.replicas:
             del self.lines[name]
+
+    def replaced_adapter(self, old: Model, new: Model | None, now: float) -> None:
+        """A LoRA adapter's files are others, or it was removed."""
+        for line in self.lines.values():
+            if line.model.card.name == old.card.base:
+                self._taking.replaced(line, old, new, now)
+                self._advance(line, now)
 
     def _let_go(self, line: Line, now: float) -> None:
         if not line.replicas and line.successor is not None:
@@ -204,6 +213,7 @@ class Scheduler:
             self.load_failed(worker, ModelLoadFailed("the runtime process died while loading"), False, now)
             return
         self._loading.gone(replica)
+        self._taking.died(replica, now)
         self._feeding.orphaned(replica.line, list(replica.flying.values()))
         self._advance(replica.line, now)
         self._load_waiting(now)
@@ -214,6 +224,24 @@ class Scheduler:
         if replica is not None:
             self._loading.gone(replica)
             self._load_waiting(now)
+
+    def told_adapter(self, worker: int, digest: str, now: float) -> None:
+        """Its files are there, and the runtime was told to take it."""
+        replica = self.workers.get(worker)
+        if replica is not None and digest in replica.shelf.coming:
+            replica.shelf.coming[digest].told_at = now
+
+    def took_adapter(self, worker: int, digest: str, size_bytes: int, now: float) -> None:
+        replica = self.workers.get(worker)
+        if replica is not None:
+            self._taking.took(replica, digest, size_bytes, now)
+            self._advance(replica.line, now)
+
+    def adapter_failed(self, worker: int, digest: str, error: ShoalError, now: float) -> None:
+        replica = self.workers.get(worker)
+        if replica is not None:
+            self._taking.failed(replica, digest, error, now)
+            self._advance(replica.line, now)
 
     def measured_footprint(self, worker: int, footprint: int) -> None:
         replica = self.workers.get(worker)
@@ -232,9 +260,12 @@ class Scheduler:
         """Once a second or so: end runtimes that are stuck, and see that the memory budget is kept."""
         for replica in list(self.workers.values()):
             stuck = replica.flying and now - replica.last_heard > STUCK_S
+            stuck = stuck or self._taking.is_stuck(replica, now)
             if stuck or (replica.status == "loading" and now - replica.launched_at > LOAD_WITHIN_S):
                 self._do.kill(replica.worker)
         self.tick(now)
+        for line in self.lines.values():
+            self._taking.keep_budget(line, now)
         self._loading.keep_budget(now)
 
     # What follows from any of it.
@@ -243,6 +274,7 @@ class Scheduler:
         """Bring one line as far as it can go: load it, feed it, ask the queue for more."""
         if self._wants_load(line, now):
             self._loading.load(line, now)
+        self._taking.advance(line, now)
         self._feeding.feed(line, now)
         for replica in line.replicas:
             if replica.status == "yielding" and not replica.flying:

@@ -4,12 +4,13 @@ import msgspec
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """`memory_bytes` bounds the measured footprints of all runtimes together. `devices` are of one kind; each may
-    hold one replica of a model. Where other nodes take from the same lines, a window is to run in half of
-    `latency_s`.
+    """`memory_bytes` bounds the measured footprints of all runtimes together, `adapter_bytes` the LoRA adapters
+    that one of them holds. `devices` are of one kind; each may hold one replica of a model. Where other nodes take
+    from the same lines, a window is to run in half of `latency_s`.
     """
 
     memory_bytes: int
+    adapter_bytes: int = 1_000_000_000
     pinned: frozenset[str] = frozenset()
     devices: tuple[str, ...] = ("cpu",)
     latency_s: float = 0.1

@@ -89,7 +89,8 @@ class Sharing:
 
     def _envelope(self, ticket: Ticket, size_bytes: int) -> Envelope:
         number = next(self._numbers)
+        model = ticket.adapter.name if ticket.adapter is not None else ticket.envelope.model
         return msgspec.structs.replace(
             ticket.envelope, id=f"{ticket.id}.{self._name}.{number}", task="part", dialect="part", route="part",
-            content_type="", accept="", size_bytes=size_bytes,
+            content_type="", accept="", size_bytes=size_bytes, model=model,
         )  # fmt: skip

@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from shoal.catalog import Model
 from shoal.dialects import Dialect, Timing, all_dialects
 from shoal.protocol.envelope import Chunk, Envelope
@@ -18,8 +20,8 @@ class Ticket:
     """One job: its items in order, which of them still have to be sent, and the outputs so far."""
 
     __slots__ = (
-        "_to_do", "arrived", "compute_s", "delivery", "dialect", "envelope", "items", "model", "outputs",
-        "remaining", "request", "task", "tokenize_s", "unsent",
+        "_to_do", "adapter", "arrived", "compute_s", "delivery", "dialect", "envelope", "items", "model",
+        "outputs", "remaining", "request", "task", "tokenize_s", "unsent",
     )  # fmt: skip
 
     def __init__(
@@ -35,6 +37,17 @@ class Ticket:
         self.unsent = deque(index for index, output in enumerate(self.outputs) if output is None)
         self.remaining = self._to_do = len(self.unsent)
         self.tokenize_s = self.compute_s = 0.0
+        self.adapter: Model | None = None
+
+    @property
+    def needs(self) -> str:
+        """The digest of the LoRA adapter that it is computed with; "" for none."""
+        return self.adapter.digest if self.adapter is not None else ""
+
+    def use(self, adapter: Model) -> None:
+        """Compute it with this adapter of its model. Only while nothing of it is begun."""
+        self.adapter = adapter
+        self.items = [msgspec.structs.replace(item, adapter=adapter.digest) for item in self.items]
 
     @property
     def id(self) -> str:

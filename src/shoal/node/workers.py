@@ -34,6 +34,8 @@ class Listener(Protocol):
 
     def on_loaded(self, worker: int, profile: Profile, seconds: float) -> None: ...
     def on_load_failed(self, worker: int, error: ShoalError) -> None: ...
+    def on_took_adapter(self, worker: int, digest: str, size_bytes: int, seconds: float) -> None: ...
+    def on_adapter_failed(self, worker: int, digest: str, error: ShoalError) -> None: ...
     def on_answer(self, worker: int, answer: frames.Answer) -> None: ...
     def on_exited(self, worker: int, asked: bool) -> None: ...
 
@@ -97,6 +99,14 @@ class Worker:
         self._windows += 1
         self._data.send(frames.Window(self._windows, keys, items, jobs))
 
+    def take_adapter(self, digest: str, folder: Path) -> None:
+        assert self._control is not None
+        self._control.send(frames.TakeAdapter(digest, str(folder)))
+
+    def drop_adapter(self, digest: str) -> None:
+        assert self._control is not None
+        self._control.send(frames.DropAdapter(digest))
+
     def cancel(self, keys: list[int]) -> None:
         assert self._control is not None
         self._control.send(frames.Cancel(keys))
@@ -136,6 +146,10 @@ class Worker:
             self._asked = True
             self._listener.on_load_failed(self.number, from_fault(frame.fault))
             self.kill()
+        elif isinstance(frame, frames.TookAdapter):
+            self._listener.on_took_adapter(self.number, frame.digest, frame.size_bytes, frame.seconds)
+        elif isinstance(frame, frames.AdapterFailed):
+            self._listener.on_adapter_failed(self.number, frame.digest, from_fault(frame.fault))
 
     def _on_data(self, body: bytes) -> None:
         frame = self._decoded(frames.decode_data, body)

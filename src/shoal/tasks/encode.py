@@ -43,7 +43,7 @@ class EncodeRequest(msgspec.Struct, frozen=True, kw_only=True):
     `is_query` chooses the prompt "query" or, if false, "document" or "passage" where the model has one;
     `purpose` is a prompt's name that is used where the model has it, and otherwise does no harm.
     `normalize` None keeps the model's own habit. `dims` 0 keeps the whole width, `max_tokens` 0 all tokens
-    that the model can read.
+    that the model can read. `adapter` names the LoRA adapter to compute with, where the model is its base.
     """
 
     inputs: list[Text]
@@ -57,6 +57,7 @@ class EncodeRequest(msgspec.Struct, frozen=True, kw_only=True):
     normalize: bool | None = None
     truncate: Truncate = "end"
     max_tokens: int = 0
+    adapter: str = ""
 
 
 class Sparse(msgspec.Struct, frozen=True):

@@ -39,7 +39,8 @@ class ScoreRequest(msgspec.Struct, frozen=True, kw_only=True):
     interaction: for the mean over the query's tokens instead of the sum).
 
     `query` None: each document brings its own, or is read alone. `label` names the one output that is the
-    score of a model with several; `every_label` asks for all of them, and ranks by the greatest.
+    score of a model with several; `every_label` asks for all of them, and ranks by the greatest. `adapter` names
+    the LoRA adapter to compute with, where the model is its base.
     """
 
     query: str | None
@@ -53,6 +54,7 @@ class ScoreRequest(msgspec.Struct, frozen=True, kw_only=True):
     bounded: bool = False
     label: str = ""
     every_label: bool = False
+    adapter: str = ""
 
 
 class Score(msgspec.Struct, frozen=True):

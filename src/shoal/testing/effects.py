@@ -24,8 +24,9 @@ from shoal.tasks.encode import EncodeRequest, Text
 FACTS = Facts(tasks=("encode",), family="virtual", files="none", max_tokens=512, dims=4)
 
 
-def model(name: str, size_bytes: int = 1000) -> Model:
-    card = Card(name=name, source=Virtual())
+def model(name: str, size_bytes: int = 1000, *, base: str = "") -> Model:
+    """A model, or a LoRA adapter of the model that is called `base`."""
+    card = Card(name=name, source=Virtual(), base=base)
     return Model(card=card, facts=FACTS, folder=Path("nowhere"), digest=f"of {name}", size_bytes=size_bytes)
 
 
@@ -52,9 +53,15 @@ class Delivery:
 
 
 def ticket(
-    name: str, of: Model, texts: int = 1, *, deadline: float | None = None, priority: Priority = "interactive"
+    name: str,
+    of: Model,
+    texts: int = 1,
+    *,
+    deadline: float | None = None,
+    priority: Priority = "interactive",
+    adapter: Model | None = None,
 ) -> Ticket:
-    """An encode job of that many short texts for a model."""
+    """An encode job of that many short texts for a model, with one of its adapters or none."""
     now = time.time()
     envelope = Envelope(
         id=name, task="encode", model=of.name, line=of.name, dialect="native", route="encode",
@@ -62,7 +69,10 @@ def ticket(
     )  # fmt: skip
     request = EncodeRequest(inputs=[Text(f"text {index} of {name}") for index in range(texts)])
     delivery = Delivery(Job(envelope, b""))
-    return Ticket(delivery, all_dialects()["native"], task_named("encode"), of, request, now)
+    made = Ticket(delivery, all_dialects()["native"], task_named("encode"), of, request, now)
+    if adapter is not None:
+        made.use(adapter)
+    return made
 
 
 class Recorded:
@@ -75,6 +85,8 @@ class Recorded:
         self.retired: list[int] = []
         self.killed: list[int] = []
         self.sent: dict[int, list[tuple[list[int], list[Item]]]] = {}
+        self.taken: list[tuple[int, str]] = []
+        self.let_go: list[tuple[int, str]] = []
         self.cancelled: list[int] = []
         self.finished: list[Ticket] = []
         self.refused: list[tuple[str, ShoalError]] = []
@@ -101,6 +113,12 @@ class Recorded:
 
     def send(self, worker: int, keys: list[int], items: list[Item]) -> None:
         self.sent.setdefault(worker, []).append((keys, items))
+
+    def take_adapter(self, worker: int, adapter: Model) -> None:
+        self.taken.append((worker, adapter.digest))
+
+    def drop_adapter(self, worker: int, digest: str) -> None:
+        self.let_go.append((worker, digest))
 
     def cancel(self, worker: int, keys: list[int]) -> None:
         self.cancelled += keys
