@@ -151,7 +151,12 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """What it is to nodes: no two that compute differently have the same."""
-        return self._with_variant(f"{self.card.name}@{self.version}" if self.version else self.card.name)
+        return self._with_variant(self.plain_name)
+
+    @property
+    def plain_name(self) -> str:
+        """Without its variant: what adapters are for, and what is told of it."""
+        return f"{self.card.name}@{self.version}" if self.version else self.card.name
 
     @property
     def shown(self) -> str:

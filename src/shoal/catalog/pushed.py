@@ -83,6 +83,14 @@ class Pushed:
             self._current = {name: model for name, model in named if model is not None}
         return self._current
 
+    def to_know(self) -> dict[str, Model]:
+        """What a node takes up before anybody asks, by what nodes call it: versions that names and aliases mean;
+        of adapters all, also those that were removed a moment ago."""
+        now = self._clock()
+        meant = [m for word, m in self._named.items() if m.card.base or not word.endswith(f"@{m.version}")]
+        leaving = [m for m, until in self._leaving.values() if m.card.base and now < until]
+        return {model.name: model for model in (*leaving, *meant)}
+
     def find(self, asked: Asked) -> Model | None:
         """The version that is asked for; None where nobody pushed that name. Says nothing of the variant. Raises
         ModelNotFound, naming what there is, where the name has no such version or alias."""

@@ -10,8 +10,9 @@ import logging
 import time
 from typing import Any
 
-from shoal.catalog import Model
+from shoal.catalog import Artifact, Model
 from shoal.catalog.profiles import Profiles
+from shoal.node.fetching import Files, OnDisk
 from shoal.node.hands import Hands
 from shoal.node.measured import MeasuredStore
 from shoal.node.peers import Peers
@@ -49,16 +50,19 @@ class Agent:
         max_items: int = 10_000,
         board: Board | None = None,
         node: str = "",
+        files: Files | None = None,
     ) -> None:
-        """`board` and the name `node` where there are others: what they hold is heard on it."""
+        """`board` and the name `node` where there are others: what they hold is heard on it. `files` are of models
+        that were pushed."""
         self._queue = queue
         self._settings = settings
         self._board = board
         self._alone_for = 0.0
         self._lacking = ""
+        self._is_refreshing = False
         self._loop = asyncio.get_running_loop()
         self.records = Records()
-        self._hands = Hands(queue, board, self.records, self, max_items)
+        self._hands = Hands(queue, board, self.records, self, files or OnDisk(), max_items)
         self._hands.scheduler = self.scheduler = Scheduler(settings, self._hands, Peers(node))
         self._hands.roster = self._roster = Roster(models, measured, profiles, self.scheduler)
 
@@ -87,9 +91,11 @@ class Agent:
         return {name: line.describe(time.time()) for name, line in self.scheduler.lines.items()}
 
     def models_here(self) -> dict[str, Model]:
-        """The models and adapters that this node can be asked for, without variants; each by its name."""
+        """The models and adapters that its store holds and it can be asked for, without variants; each by its
+        name."""
         models = {name: line.model for name, line in self.scheduler.lines.items() if not line.model.variant}
-        return models | self._roster.adapters
+        here = models | self._roster.adapters
+        return {name: model for name, model in here.items() if not isinstance(model.card.source, Artifact)}
 
     @property
     def memory_budget_bytes(self) -> int:
@@ -144,7 +150,20 @@ class Agent:
     def cancelled(self, job_id: str) -> None:
         self.scheduler.cancelled(job_id, time.time())
 
+    def names_changed(self) -> None:
+        """What was pushed is other than it was: seen to once everything that came with it has been heard."""
+        if not self._is_refreshing:
+            self._is_refreshing = True
+            self._loop.call_soon(self._refresh_names)
+
+    def _refresh_names(self) -> None:
+        self._is_refreshing = False
+        self._roster.refresh()
+
     # What the workers say (workers.Listener).
+
+    def on_begun(self, worker: int) -> None:
+        self.scheduler.begun(worker, time.time())
 
     def on_loaded(self, worker: int, profile: Profile, seconds: float) -> None:
         footprint = self._hands.workers[worker].footprint_bytes()

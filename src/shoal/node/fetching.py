@@ -16,7 +16,7 @@ from shoal.catalog.objects import NotThere
 from shoal.catalog.registry import File, Registry
 from shoal.catalog.store import Store
 from shoal.observe import log as logs
-from shoal.protocol.errors import ModelLoadFailed
+from shoal.protocol.errors import ModelLoadFailed, ModelNotFound
 
 log = logging.getLogger("shoal.node")
 AT_ONCE = 4
@@ -35,7 +35,14 @@ class OnDisk:
     """Of a node without an object store, where nothing is fetched."""
 
     async def ready(self, model: Model) -> Path:
-        return model.folder
+        """Raises ModelNotFound where they are gone."""
+        return _standing(model)
+
+
+def _standing(model: Model) -> Path:
+    if not model.folder.is_dir():
+        raise ModelNotFound(f"the files of {model.name} are gone from {model.folder}")
+    return model.folder
 
 
 class Fetching:
@@ -45,7 +52,8 @@ class Fetching:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def ready(self, model: Model) -> Path:
-        return await self.artifact(model.digest) if isinstance(model.card.source, Artifact) else model.folder
+        is_pushed = isinstance(model.card.source, Artifact)
+        return await self.artifact(model.digest) if is_pushed else _standing(model)
 
     async def artifact(self, digest: str) -> Path:
         """Its folder. What was begun goes on when whoever asked has left."""

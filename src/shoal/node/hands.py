@@ -8,13 +8,13 @@ import itertools
 import logging
 import time
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from shoal.catalog import Model
 from shoal.node import devices
+from shoal.node.fetching import Files
 from shoal.node.intake import opened
 from shoal.node.neighbours import LEAST_SHARED_ITEMS
 from shoal.node.peers import Claim, claim_key
@@ -27,7 +27,7 @@ from shoal.node.workers import Listener, Worker
 from shoal.observe import log as logs
 from shoal.protocol import frames
 from shoal.protocol.envelope import Chunk
-from shoal.protocol.errors import InternalError, ModelNotFound, ShoalError
+from shoal.protocol.errors import InternalError, ShoalError
 from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item, Output
 from shoal.queue import Queue
@@ -45,10 +45,16 @@ class Hands:
     roster: Roster
 
     def __init__(
-        self, queue: Queue, board: Board | None, records: Records, owner: Listener, max_items: int
+        self,
+        queue: Queue,
+        board: Board | None,
+        records: Records,
+        owner: Listener,
+        files: Files,
+        max_items: int,
     ) -> None:
         self._queue, self._board, self._records, self._owner = queue, board, records, owner
-        self._max_items = max_items
+        self._files, self._max_items = files, max_items
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: set[asyncio.Task[None]] = set()  # one for each runtime process
@@ -88,7 +94,7 @@ class Hands:
         number = next(self._numbers)
         held = self.scheduler.lines[model].model
         load = frames.Load(model, str(held.folder), held.facts, profile)
-        self.workers[number] = Worker(number, load, self._owner, self.turns)
+        self.workers[number] = Worker(number, load, self._owner, self.turns, lambda: self._files.ready(held))
         self._running.add(task := self._loop.create_task(self.workers[number].run()))
         task.add_done_callback(self._running.discard)
         return number
@@ -202,7 +208,7 @@ class Hands:
 
     async def _take_adapter(self, worker: int, adapter: Model) -> None:
         try:
-            folder = await self._adapter_folder(adapter)
+            folder = await self._files.ready(adapter)
         except ShoalError as error:
             self._owner.on_adapter_failed(worker, adapter.digest, error)
             return
@@ -214,12 +220,6 @@ class Hands:
         if worker in self.workers:
             self.workers[worker].take_adapter(adapter.digest, folder)
             self.scheduler.told_adapter(worker, adapter.digest, time.time())
-
-    async def _adapter_folder(self, adapter: Model) -> Path:
-        """Where its files are on this disk. Raises ModelNotFound where they are gone."""
-        if not adapter.folder.is_dir():
-            raise ModelNotFound(f"the files of {adapter.name} are gone from {adapter.folder}")
-        return adapter.folder
 
     async def _ask_waiting(self, line: str) -> None:
         if await self._others_waiting(line):

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from shoal.catalog import Model
+from shoal.catalog import Model, proof
 from shoal.node import batching, pulling
 from shoal.node.adapters import Failure
 from shoal.node.cost import Cost, Learner
@@ -74,6 +74,11 @@ class Line:
         self.learner = Learner(known.cost)
         self.successor, self.failure = None, None
         self.adapters_failed.clear()
+
+    @property
+    def is_private(self) -> bool:
+        """Of a model that is being proved: nobody can ask for it yet."""
+        return self.model.card.name == proof.LINE
 
     @property
     def status(self) -> Status:

@@ -14,7 +14,7 @@ from shoal.node import devices
 from shoal.node.measured import MeasuredStore
 from shoal.node.scheduler import Scheduler
 from shoal.observe import log as logs
-from shoal.protocol.errors import InvalidInput, ModelNotFound, ShoalError
+from shoal.protocol.errors import InvalidInput, ModelLoadFailed, ModelNotFound, ShoalError
 from shoal.protocol.facts import Profile
 
 log = logging.getLogger("shoal.node")
@@ -50,15 +50,21 @@ class Roster:
         try:
             found = self._models.resolve(name)
         except ModelNotFound as error:
-            own = sorted(n for n, adapter in self.adapters.items() if adapter.card.base == of.card.name)
+            own = sorted(n for n, adapter in self.adapters.items() if adapter.card.base == of.plain_name)
             known = f"it has {', '.join(own[:5])}" if own else f"it has none here; {error.message}"
             raise ModelNotFound(
-                f"no adapter named {name[:200]!r} of {of.card.name}: {known}", adapter=name[:200]
+                f"no adapter named {name[:200]!r} of {of.plain_name}: {known}", adapter=name[:200]
             ) from error
         if not found.card.base:
             raise InvalidInput(f"{name[:200]} is no adapter, but a model of its own")
-        if found.card.base != of.card.name:
-            raise InvalidInput(f"{found.name} is an adapter of {found.card.base}, not of {of.card.name}")
+        if found.card.base != of.plain_name:
+            raise InvalidInput(f"{found.name} is an adapter of {found.card.base}, not of {of.plain_name}")
+        if found.base_digest not in ("", of.digest):
+            raise ModelLoadFailed(
+                f"{found.name} was made for other files of {of.plain_name} than this node has "
+                f"({found.base_digest[:12]}, here {of.digest[:12]}); push it again, or bring those files back",
+                permanent=True,
+            )
         return found
 
     def refresh(self) -> None:

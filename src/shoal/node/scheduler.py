@@ -78,7 +78,7 @@ class Scheduler:
     def replaced_adapter(self, old: Model, new: Model | None, now: float) -> None:
         """A LoRA adapter's files are others, or it was removed."""
         for line in self.lines.values():
-            if line.model.card.name == old.card.base:
+            if line.model.plain_name == old.card.base:
                 self._taking.replaced(line, old, new, now)
                 self._advance(line, now)
 
@@ -89,12 +89,28 @@ class Scheduler:
             self._loading.let_go(line)
             self._advance(line, now)
 
+    def rename(self, name: str, model: Model, now: float) -> None:
+        """What was proved in a line of our own is one that all can ask for; its processes go on."""
+        line = self.lines[model.name] = self.lines.pop(name)
+        line.model = model
+        self._advance(line, now)
+
     # Work comes in.
+
+    def offer(self, ticket: Ticket, now: float) -> None:
+        """One of this node's own, which no pull brought and no other node could have."""
+        line = self.lines[ticket.envelope.line]
+        if line.failure is not None and line.has_failed(now) and not line.replicas:
+            self._do.refuse(ticket, line.failure)
+        else:
+            self.tickets[ticket.id] = ticket
+            line.waiting.add(ticket)
+            self._advance(line, now)
 
     def line_has_work(self, name: str, now: float, depth: Depth | None = None) -> None:
         """A hint, or the depths, say that jobs wait. A line with no record is not ours."""
         line = self.lines.get(name)
-        if line is not None:
+        if line is not None and not line.is_private:
             self.neighbours.consider(line, depth, now)
             self.neighbours.pull(line, now)
             if not line.replicas:
@@ -185,6 +201,12 @@ class Scheduler:
         self._advance(line, now)
         if not line.busy:
             self._load_waiting(now)
+
+    def begun(self, worker: int, now: float) -> None:
+        """The files are here: the load begins now."""
+        replica = self.workers.get(worker)
+        if replica is not None:
+            replica.launched_at = now
 
     def loaded(self, worker: int, profile: Profile, seconds: float, footprint: int, now: float) -> None:
         replica = self.workers[worker]
@@ -279,7 +301,7 @@ class Scheduler:
         for replica in line.replicas:
             if replica.status == "yielding" and not replica.flying:
                 self._loading.evict(replica)
-        if line.replicas or line.waiting:
+        if (line.replicas or line.waiting) and not line.is_private:
             self.neighbours.watch(line, now)
             self.neighbours.pull(line, now)
 

@@ -16,24 +16,20 @@ class NodeStock:
         self.proving: dict[str, Model] = {}
 
     def resolve(self, name: str) -> Model:
-        """Also a version that was removed a moment ago. Raises ModelNotFound."""
+        """By what nodes call it, also a version that was removed a moment ago; or by what clients call it, who
+        name an adapter beside its base where no gateway looks. Raises ModelNotFound."""
         if (model := self.proving.get(name)) is not None:
             return model
         asked = parse_name(name)
         pushed = self._pushed.version(f"{asked.name}@{asked.version}") if asked.version else None
-        if pushed is None:
+        if pushed is None and (pushed := self._pushed.find(asked)) is None:
             return self._store.resolve(name)
         return finding.chosen(parse_name(f"{asked.name}:{asked.variant}"), pushed, {}, {})
 
-    def base(self, name: str) -> Model:
-        """The model that an adapter is for, by what its pusher calls it. Raises ModelNotFound."""
-        asked = parse_name(name)
-        return self._pushed.find(asked) or self._store.resolve(name)
-
     def models(self) -> dict[str, Model]:
-        """By name: what is installed, what is current of each pushed name, and what is proved."""
-        pushed = {model.name: model for model in self._pushed.models().values()}
-        return self._store.models() | pushed | self.proving
+        """By name: what is installed, and of each pushed model what its name and aliases mean. Adapters have no
+        line of their own, so that all their versions are here."""
+        return self._store.models() | self._pushed.to_know()
 
     def refresh(self) -> bool:
         return self._store.refresh()

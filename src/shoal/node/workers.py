@@ -6,9 +6,11 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from shoal.observe import log as logs
 from shoal.protocol import frames
@@ -32,6 +34,7 @@ T = TypeVar("T")
 class Listener(Protocol):
     """What the agent hears of a worker, by its number. After `exited` nothing more comes."""
 
+    def on_begun(self, worker: int) -> None: ...
     def on_loaded(self, worker: int, profile: Profile, seconds: float) -> None: ...
     def on_load_failed(self, worker: int, error: ShoalError) -> None: ...
     def on_took_adapter(self, worker: int, digest: str, size_bytes: int, seconds: float) -> None: ...
@@ -41,12 +44,20 @@ class Listener(Protocol):
 
 
 class Worker:
-    """One process, in the environment that this one runs in."""
+    """One process, in the environment that this one runs in. `files` says where the model's are, once they are."""
 
-    def __init__(self, number: int, load: frames.Load, listener: Listener, turns: Turns | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        load: frames.Load,
+        listener: Listener,
+        turns: Turns | None = None,
+        files: Callable[[], Awaitable[Path]] | None = None,
+    ) -> None:
         self.number = number
         self._turns = turns
-        self._load = load
+        self._load, self._files = load, files
+        self._coming: asyncio.Future[Path] | None = None
         self._listener = listener
         self._control: Channel | None = None
         self._data: Channel | None = None
@@ -62,11 +73,21 @@ class Worker:
     async def run(self) -> None:
         """Start, serve, and return when the process is gone. Always ends with one `on_exited`."""
         try:
+            if self._files is not None:
+                self._coming = asyncio.ensure_future(self._files())
+                self._load = msgspec.structs.replace(self._load, folder=str(await self._coming))
+                self._listener.on_begun(self.number)
             await self._start()
             assert self._process is not None
             code = await self._process.wait()
             if not self._asked:
                 log.warning("a runtime died", extra=logs.fields(model=self._load.model, pid=self.pid, code=code))
+        except asyncio.CancelledError:
+            if not self._asked:
+                raise
+        except ShoalError as error:  # of the files
+            self._asked = True
+            self._listener.on_load_failed(self.number, error)
         except OSError as error:
             shortage = ResourceExhausted(f"no runtime process could be started: {error}")
             self._listener.on_load_failed(self.number, shortage)
@@ -114,6 +135,8 @@ class Worker:
     async def stop(self) -> None:
         """Ask the process to end, make it if it does not, and wait until it is gone."""
         self._asked = True
+        if self._coming is not None:
+            self._coming.cancel()
         if self._control is not None:
             self._control.send(frames.Stop())
         try:
