@@ -80,9 +80,10 @@ def test_a_known_model_measures_what_its_shipped_profile_says(home, name):
     shipped = all_shipped()[name]
     model = store.resolve(name)
     assert model.digest == shipped.digest
-    verdict = judge(model, "bf16", make_trial(model.facts), lambda words: None)
     kept = Profiles(home, devices.kind())._shipped(model)
-    assert kept is not None
+    if kept is None:
+        pytest.skip(f"nothing ships for processors of kind {devices.kind()}; bench/profiles.py measures it")
+    verdict = judge(model, "bf16", make_trial(model.facts), lambda words: None)
     assert kept.dtype == verdict.kept("a test").dtype
     # Another number of threads adds up in another order.
     assert verdict.near == pytest.approx(kept.figures[0].value, abs=2e-5)
