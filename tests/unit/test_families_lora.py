@@ -99,6 +99,60 @@ def test_an_encoders_adapter_fits_a_base_whose_names_have_a_prefix(tmp_path, bas
     assert set(found) == {f"bert.encoder.layer.{i}.attention.self.query" for i in (0, 1)}
 
 
+def test_factors_of_a_pooler_that_the_base_does_not_use_are_left_out(tmp_path, base, sites):
+    folder = write_adapter(tmp_path / "a", base, target_modules="all-linear")
+    expected = read_adapter(folder, sites)
+    name = "base_model.model.pooler.dense.lora_"
+    pooler = {
+        f"{name}{side}.weight": np.ones(shape, np.float32) for side, shape in (("A", (8, 32)), ("B", (32, 8)))
+    }
+    rewrite(folder, lambda tensors: tensors | pooler)
+    assert read_adapter(folder, sites).keys() == expected.keys()
+    assert "pooler.dense" in read_adapter(folder, sites | {"pooler.dense": (WIDTH, WIDTH)})
+    save_file(pooler, folder / WEIGHTS)
+    with pytest.raises(ModelLoadFailed, match="holds no factors"):
+        read_adapter(folder, sites)
+
+
+@pytest.mark.parametrize("prefix", ["", "nomic_bert."])
+def test_layers_that_transformers_splits_or_renames_are_known_by_both_names(tmp_path, base, prefix):
+    """Nomic's and GTE's: an adapter of three parts is one of the whole, and the other way round."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((5, 8)).astype(np.float32)
+    joined = {f"{prefix}encoder.layers.0.attn.Wqkv": (24, 8), f"{prefix}encoder.layers.0.mlp.fc2": (8, 16)}
+    split = {f"{prefix}layers.0.self_attn.{part}_proj": (8, 8) for part in "qkv"}
+    split[f"{prefix}layers.0.mlp.down_proj"] = (8, 16)
+
+    def write(name: str, sites) -> Path:
+        tensors = {}
+        for site, (rows, columns) in sites.items():
+            tensors[f"base_model.model.{site}.lora_A.weight"] = random.standard_normal((2, columns))
+            tensors[f"base_model.model.{site}.lora_B.weight"] = random.standard_normal((rows, 2))
+        folder = write_adapter(tmp_path / name, base, rank=2, target_modules="all-linear")
+        save_file({key: value.astype(np.float32) for key, value in tensors.items()}, folder / WEIGHTS)
+        return folder
+
+    def added(factors, site: str):
+        return x @ factors[site].a.T @ factors[site].b.T
+
+    whole, queries = next(iter(joined)), next(iter(split))
+    of_whole, of_parts = write("whole", joined), write("parts", split)
+    for folder, rank in ((of_whole, 2), (of_parts, 6)):
+        by_whole, by_parts = read_adapter(folder, joined), read_adapter(folder, split)
+        assert (set(by_whole), set(by_parts)) == (set(joined), set(split))
+        assert by_whole[whole].rank == rank
+        parts = np.concatenate([added(by_parts, queries.replace("q_proj", f"{p}_proj")) for p in "qkv"], 1)
+        assert np.allclose(added(by_whole, whole), parts, atol=1e-5)
+    only = {name: t for name, t in load_file(of_parts / WEIGHTS).items() if "v_proj" in name}
+    save_file(only, of_parts / WEIGHTS)
+    alone = added(read_adapter(of_parts, joined), whole)
+    assert not alone[:, :16].any()
+    assert np.allclose(alone[:, 16:], added(read_adapter(of_parts, split), queries.replace("q_proj", "v_proj")))
+    save_file(only | load_file(of_whole / WEIGHTS), of_parts / WEIGHTS)
+    with pytest.raises(ModelLoadFailed, match="under two names"):
+        read_adapter(of_parts, joined)
+
+
 def test_the_cheap_check_says_what_the_adapter_is(tmp_path, base):
     folder = write_adapter(
         tmp_path / "a", base, rank=4, alpha=2, use_rslora=True, base_model_name_or_path="org/name",

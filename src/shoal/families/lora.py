@@ -6,15 +6,18 @@ names; what a base's linears are called and how large they are is told to it.
 
 import math
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from shoal.families.lora_config import MAX_RANK, AdapterConfig, chosen
+from shoal.families.lora_config import MAX_RANK as MAX_RANK
+from shoal.families.lora_config import AdapterConfig as AdapterConfig
+from shoal.families.lora_config import chosen
 from shoal.families.lora_config import read_config as read_config
+from shoal.families.lora_factors import Factors as Factors
+from shoal.families.lora_factors import Sites as Sites
+from shoal.families.lora_factors import as_sites, with_other_names
 from shoal.families.weights import read_tensors
 from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.tensors import Array
@@ -25,20 +28,8 @@ _NAME = re.compile(r"(?:base_model\.model\.)?([\w.-]{1,200}?)\.lora_([AB])(?:\.d
 _DROPPED = re.compile(r"(?:0\.)?(?:[A-Za-z_]+\.){0,3}")
 """What a trained model's path may have before a base's: its own prefix, and sentence-transformers' wrapping."""
 
-Sites = Mapping[str, tuple[int, int]]
-"""The linears of a base that can be adapted: name → (out, in)."""
-
-
-class Factors(NamedTuple):
-    """What an adapter adds to one linear's output: b · (a · x). `a` [rank, in], `b` [out, rank] with the scale in
-    it; fp32, finite."""
-
-    a: Array
-    b: Array
-
-    @property
-    def rank(self) -> int:
-        return len(self.a)
+_IDLE = re.compile(r"(?:\w+\.)*pooler\.dense", re.ASCII)
+"""What an encoder has and computes nothing with; adapters of "all linears" have factors for it."""
 
 
 class _Pair(msgspec.Struct):
@@ -57,17 +48,16 @@ def read_adapter(folder: Path, sites: Sites) -> dict[str, Factors]:
     """
     config = read_config(folder)
     if not (folder / WEIGHTS).is_file():
-        pickled = (folder / "adapter_model.bin").exists()
-        why = (
-            "adapter_model.bin is a pickle, which is not read; save it as safetensors" if pickled else "no weights"
-        )
-        raise ModelLoadFailed(f"an adapter needs {WEIGHTS} ({why})")
+        is_pickled = (folder / "adapter_model.bin").exists()
+        why = "adapter_model.bin is a pickle, which is never read" if is_pickled else "the folder has none"
+        raise ModelLoadFailed(f"an adapter's factors are read from {WEIGHTS}; {why}")
+    known = with_other_names(sites)
     pairs: dict[str, _Pair] = {}
     for name, tensor in read_tensors(folder / WEIGHTS, _DTYPES):
-        _place(pairs, name, tensor, sites)
+        _place(pairs, name, tensor, known)
     if not pairs:
         raise ModelLoadFailed(f"{WEIGHTS} holds no factors")
-    return {site: _factors(config, pair, *sites[site]) for site, pair in pairs.items()}
+    return as_sites({site: _factors(config, pair, *known[site]) for site, pair in pairs.items()}, sites)
 
 
 def _place(pairs: dict[str, _Pair], name: str, tensor: Array, sites: Sites) -> None:
@@ -76,6 +66,8 @@ def _place(pairs: dict[str, _Pair], name: str, tensor: Array, sites: Sites) -> N
         raise ModelLoadFailed(f"tensor {name[:250]!r} is no factor of a linear layer, and nothing else is taken")
     path, side = named.groups()
     site = _site(path, sites)
+    if site is None and _IDLE.fullmatch(path):
+        return
     if site is None:
         raise ModelLoadFailed(f"tensor {name!r}: the base has no linear layer of this name that can be adapted")
     pair = pairs.setdefault(site, _Pair(path))
@@ -117,6 +109,3 @@ def _factors(config: AdapterConfig, pair: _Pair, rows: int, columns: int) -> Fac
     if not np.isfinite(scaled).all():
         raise ModelLoadFailed(f"lora_B of layer {pair.path!r} times its scale, alpha {alpha}, is not finite")
     return Factors(np.ascontiguousarray(a), scaled)
-
-
-__all__ = ["MAX_RANK", "WEIGHTS", "AdapterConfig", "Factors", "Sites", "read_adapter", "read_config"]
