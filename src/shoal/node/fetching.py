@@ -7,20 +7,18 @@ Knows the registry and the store's copies. Does not know what the files are for.
 import asyncio
 import logging
 import time
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Protocol
 
 from shoal.catalog import Artifact, Model
-from shoal.catalog.artifacts import sha256_of
-from shoal.catalog.objects import NotThere
-from shoal.catalog.registry import File, Registry
+from shoal.catalog.registry import Registry
 from shoal.catalog.store import Store
 from shoal.observe import log as logs
-from shoal.protocol.errors import ModelLoadFailed, ModelNotFound
+from shoal.protocol.errors import ModelNotFound
 
 log = logging.getLogger("shoal.node")
 AT_ONCE = 4
-"""Artifacts that are fetched at the same time; of each, one file after the other."""
+"""Artifacts that are fetched at the same time."""
 LOOK_AGAIN_S = 0.1
 
 
@@ -94,9 +92,7 @@ class Fetching:
         began = time.monotonic()
         manifest = await self._registry.manifest(digest)
         await asyncio.to_thread(self._store.make_room_for_copy, manifest.size_bytes)
-        into = self._copies.coming(digest)
-        for file in manifest.files:
-            await self._file(file, into)
+        await self._registry.fetch(digest, self._copies.coming(digest))
         folder = await asyncio.to_thread(self._copies.came, digest)
         told = logs.fields(
             digest=digest[:12], megabytes=round(manifest.size_bytes / 1e6, 1),
@@ -104,35 +100,3 @@ class Fetching:
         )  # fmt: skip
         log.info("a pushed model's files were fetched", extra=told)
         return folder
-
-    async def _file(self, file: File, into: Path) -> None:
-        place = PurePosixPath(file.path)
-        if place.is_absolute() or ".." in place.parts:
-            raise ModelLoadFailed(f"the artifact names a file {file.path!r}, which leads out of its folder")
-        path = into / place
-        if path.is_file() and await asyncio.to_thread(sha256_of, path) == file.sha256:
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{path.name}.part")
-        beside.unlink(missing_ok=True)
-        found = await self._blob(file, beside)
-        if found != file.sha256:
-            beside.unlink()
-            raise ModelLoadFailed(
-                f"{file.path} in the object store is damaged: its sha256 is {found}, and it was pushed with "
-                f"{file.sha256}. Push the model again",
-                found=found,
-                expected=file.sha256,
-            )
-        beside.replace(path)
-
-    async def _blob(self, file: File, into: Path) -> str:
-        if not file.size_bytes:  # none is kept of what is empty
-            into.open("x").close()
-            return sha256_of(into)
-        try:
-            return await self._registry.objects.fetch(f"blobs/{file.sha256}", into)
-        except NotThere:
-            raise ModelLoadFailed(
-                f"{file.path} is not in the object store any more; push the model again", sha256=file.sha256
-            ) from None

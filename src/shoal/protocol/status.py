@@ -60,7 +60,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One node, as of `told` (unix seconds, its own clock). `models` are those that it holds in memory, loads,
     fails to load, pins or was asked for; how many its disk holds in all is `known_models`.
 
-    `lacking` says what keeps it from being ready, "" for nothing. `draining`: it takes no more work.
+    `lacking` says what keeps it from being ready, "" for nothing. `draining`: it takes no more work. `proves`: it
+    has the object store, and tries what is pushed.
     """
 
     node: str
@@ -77,6 +78,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     known_models: int = 0
     lacking: str = ""
     draining: bool = False
+    proves: bool = False
 
 
 class LineOverview(msgspec.Struct, frozen=True, kw_only=True):

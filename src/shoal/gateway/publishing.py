@@ -1,0 +1,189 @@
+"""How a push becomes something that is served: judged, proved on a node, written down, told to everyone. And the
+other changes of pushed names, which need no proof.
+
+Knows the queue, the registry and what names mean here. Does not know HTTP, nor who may do what.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from shoal.catalog import Artifact, Card, Model, proof
+from shoal.catalog.ledger import Aliased, Change, NameState, Pushed, Removed, RolledBack, Version
+from shoal.catalog.names import check_name
+from shoal.catalog.proof import LINE, TASK, Prove, Proved
+from shoal.catalog.registry import Registry
+from shoal.protocol.envelope import Envelope, Job
+from shoal.protocol.errors import Conflict, DeadlineExceeded, InvalidInput, ResourceExhausted
+from shoal.protocol.status import NodeStatus
+from shoal.queue import Inbox, Queue
+
+PROVED_WITHIN_S = 600.0
+"""Waiting for a node included, and the fetching of the files."""
+
+
+class Models(Protocol):
+    """What clients can ask for here (catalog.stock, catalog.shared)."""
+
+    def resolve(self, name: str) -> Model: ...
+    def models(self) -> dict[str, Model]: ...
+    def cards(self) -> dict[str, Card]: ...
+
+
+class Published(msgspec.Struct, frozen=True):
+    """`version` is None where the push was only tried."""
+
+    proved: Proved
+    version: Version | None = None
+
+
+class Publisher:
+    """`nodes` are those that compute, as they last told of themselves; `announce` tells everyone of a new state."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        registry: Registry,
+        models: Models,
+        nodes: Callable[[], list[NodeStatus]],
+        announce: Callable[[NameState], None],
+        within_s: float = PROVED_WITHIN_S,
+    ) -> None:
+        self._queue, self.registry, self._models, self._nodes = queue, registry, models, nodes
+        self._announce, self._within_s = announce, within_s
+        self._pushing: set[str] = set()
+
+    async def publish(self, asked: Prove, who: str, note: str = "", *, dry_run: bool = False) -> Published:
+        """Prove an artifact that was committed, and make it the current version of its name, unless `dry_run`.
+
+        1. The name can be had, and nobody else is pushing it here. 2. The base is there. 3. A node proves it.
+        4. The ledger has it: unless another was quicker. 5. Everyone is told.
+        Raises Conflict, InvalidInput, ModelNotFound, and what a node refused it with.
+        """
+        name = check_name(asked.name)
+        if name in self._pushing:  # 1
+            raise Conflict(f"{name} is being pushed by another just now; look at that first, then push again")
+        if self._is_taken(name):
+            raise Conflict(
+                f"{name} is the name of a model that was not pushed; take another name", model=name, taken=True
+            )
+        self._pushing.add(name)
+        try:
+            before = await self.registry.state(name)
+            if asked.base:  # 2
+                self._check_base(asked.base)
+            proved = await self._prove(asked)  # 3
+            if dry_run:
+                return Published(proved)
+            change = Pushed(
+                at=time.time(), who=who, note=note, digest=asked.digest, card=proved.card, facts=proved.facts,
+                size_bytes=proved.size_bytes, base=proved.base, base_digest=proved.base_digest,
+            )  # fmt: skip
+            state = await self._append(name, change, before.number)  # 4, 5
+            return Published(proved, state.versions[state.current])
+        finally:
+            self._pushing.discard(name)
+
+    async def alias(self, name: str, alias: str, version: int, who: str, note: str = "") -> NameState:
+        """`version` 0 is the current one. Raises InvalidInput, ModelNotFound, Conflict; so do the next three."""
+        return await self._append(name, Aliased(at=time.time(), who=who, note=note, alias=alias, version=version))
+
+    async def rollback(self, name: str, alias: str, version: int, who: str, note: str = "") -> NameState:
+        """`alias` "" is what the name alone means; `version` 0 is what it meant before."""
+        change = RolledBack(at=time.time(), who=who, note=note, alias=alias, version=version)
+        return await self._append(name, change)
+
+    async def remove(self, name: str, who: str, *, version: int = 0, alias: str = "", note: str = "") -> NameState:
+        """One version or one alias; the whole name where neither is said."""
+        if not alias:
+            self._check_unused(name, version)
+        return await self._append(name, Removed(at=time.time(), who=who, note=note, version=version, alias=alias))
+
+    async def state(self, name: str) -> NameState:
+        """With its history; of a name that was removed too. Raises ModelNotFound for one that nobody pushed."""
+        state = await self.registry.state(name)
+        if not state.number:
+            self._models.resolve(name)  # says what is near
+            raise InvalidInput(f"{name} was not pushed: it has no versions and no history")
+        return state
+
+    async def states(self) -> dict[str, NameState]:
+        return await self.registry.names()
+
+    async def _append(self, name: str, change: Change, since: int | None = None) -> NameState:
+        state = await self.registry.append(name, change, since=since, taken=self._is_taken)
+        self._announce(state)
+        return state
+
+    def _is_taken(self, name: str) -> bool:
+        """By a model that some machine holds, or a card that ships."""
+        known = self._models.cards().get(name)
+        return known is not None and not isinstance(known.source, Artifact)
+
+    def _check_base(self, name: str) -> None:
+        base = self._models.resolve(name)
+        if base.card.base:
+            raise InvalidInput(
+                f"{name} is an adapter itself, of {base.card.base}; an adapter changes a whole model", param="base"
+            )
+        if base.variant:
+            raise InvalidInput(
+                f"an adapter belongs to {base.plain_name}, whose variants all can use it", param="base"
+            )
+
+    def _check_unused(self, name: str, version: int) -> None:
+        """Raises Conflict where adapters would be left without what they change."""
+        users = adapters_of(name, version, self._models.models())
+        if users:
+            raise Conflict(
+                f"{name} has adapters, which are nothing without it: remove {', '.join(users[:5])} before",
+                adapters=users,
+            )
+
+    async def _prove(self, asked: Prove) -> Proved:
+        if not any(node.proves and not node.draining for node in self._nodes()):
+            raise ResourceExhausted(
+                "no node here can prove a push: none was started with the object store (`--objects`)",
+                setting="--objects",
+            )
+        body = proof.question(asked)
+        now = time.time()
+        envelope = Envelope(
+            id=f"push-{secrets.token_hex(8)}", task=TASK, model=asked.name, line=LINE, dialect=TASK, route=TASK,
+            deadline=now + self._within_s, received=now, size_bytes=len(body),
+        )  # fmt: skip
+        inbox = await self._queue.publish(Job(envelope, body))
+        try:
+            async with asyncio.timeout(self._within_s):
+                status, data = await _whole(inbox)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"{asked.name} was not proved within {self._within_s:.0f} s: every node that could is busy, or the "
+                "model takes longer than that to fetch and load"
+            ) from None
+        finally:
+            inbox.close()
+        return proof.read_answer(status, data)
+
+
+def adapters_of(name: str, version: int, models: Mapping[str, Model]) -> list[str]:
+    """The pushed adapters that change a version of this name, 0 for any."""
+    bases = {m.card.name: m.card.base.partition("@") for m in models.values() if m.card.base}
+    return sorted(
+        adapter
+        for adapter, (base, _, number) in bases.items()
+        if base == name and adapter != name and (not version or number == str(version))
+    )
+
+
+async def _whole(inbox: Inbox) -> tuple[int, bytes]:
+    chunk = await inbox.next()
+    status, data = chunk.status, [chunk.data]
+    while not chunk.last:
+        chunk = await inbox.next()
+        data.append(chunk.data)
+    return status, b"".join(data)
