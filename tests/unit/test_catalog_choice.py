@@ -46,7 +46,9 @@ def test_pickles_alone_are_refused_with_what_to_do(pickle: str) -> None:
     [
         (["config.json"], "no weights here"),
         ([], "no weights here"),
-        (["adapter_config.json", "adapter_model.safetensors"], "LoRA adapter"),
+        (["adapter_config.json"], "LoRA adapter .* without its weights"),
+        (["adapter_config.json", "model.safetensors"], "LoRA adapter .* without its weights"),
+        (["adapter_config.json", "adapter_model.bin"], "pickles"),
         (["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"], "no model.safetensors nor"),
         (["model-00001-of-00002.safetensors"], "no model.safetensors nor"),
         (["onnx/a.onnx", "onnx/b.onnx"], "no onnx/model.onnx nor"),
@@ -56,6 +58,12 @@ def test_pickles_alone_are_refused_with_what_to_do(pickle: str) -> None:
 def test_a_folder_without_one_set_of_weights_is_refused(names: list[str], reason: str) -> None:
     with pytest.raises(InvalidInput, match=reason):
         choose_files(sized(names))
+
+
+def test_of_an_adapter_its_two_files_are_taken_and_what_tells_people_about_it() -> None:
+    taken = ["adapter_config.json", "adapter_model.safetensors", "README.md", "LICENSE"]
+    others = ["tokenizer.json", "optimizer.pt", "checkpoint-10/model.safetensors", "training_args.bin"]
+    assert choose_files(sized([*taken, *others])) == {name: name for name in taken}
 
 
 @pytest.mark.parametrize("name", ["a\udcff.json", "a\nb.json", "\u202egnp.json", "x" * 300 + ".json"])

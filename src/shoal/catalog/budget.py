@@ -29,7 +29,7 @@ def to_evict(
     models: Mapping[str, Model], used_at: Mapping[str, float], size_bytes: int, budget: int, *, may_evict: bool
 ) -> list[str]:
     """The models to remove so that `size_bytes` more fit in `budget`, least recently used first; none if they
-    fit already. An artifact that several models share goes with the last of them.
+    fit already. An artifact that several models share goes with the last of them; a model with adapters stays.
 
     Raises ResourceExhausted, naming sizes and setting, where they cannot be made to fit, or may not.
     """
@@ -40,6 +40,8 @@ def to_evict(
     going: list[str] = []
     loose = sorted((n for n, m in models.items() if not m.keep), key=lambda name: (used_at.get(name, 0.0), name))
     for name in loose if may_evict else ():
+        if any(m.card.base == name and n not in going for n, m in models.items()):
+            continue
         going.append(name)
         left = {m.digest: m.size_bytes for n, m in models.items() if n not in going}
         if sum(left.values()) + size_bytes <= budget:

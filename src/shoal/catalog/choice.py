@@ -1,14 +1,17 @@
 """Which files of a model's folder are taken into the store, and under which names. Pure: names and sizes in, names
 out.
 
-Weights are `model.safetensors`, its shards with their index, or `model.onnx` there, whatever they were called.
-Pickles and code are never taken, and a folder that has nothing else is refused with what to do about it.
+Weights are `model.safetensors`, its shards with their index, or `model.onnx` there, whatever they were called. Of
+a LoRA adapter its two files are taken. Pickles and code are never taken, and a folder that has nothing else is
+refused with what to do about it.
 """
 
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
+from shoal.families.lora import WEIGHTS
+from shoal.families.lora_config import CONFIG
 from shoal.protocol.errors import InvalidInput
 
 _TEXTS = {".json", ".txt", ".model", ".jinja"}
@@ -34,6 +37,8 @@ def choose_files(sizes: Mapping[str, int]) -> dict[str, str]:
     """
     paths = [PurePosixPath(name) for name in sizes if name.isprintable() and _is_short(name)]
     root = {path.name: path.name for path in paths if len(path.parts) == 1}
+    if CONFIG in root:
+        return _of_adapter(root, sizes)
     if "router_config.json" in root:
         root = _routed(paths) | root
     chosen = {target: name for target, name in root.items() if _is_text(target)}
@@ -63,37 +68,54 @@ def _routed(paths: list[PurePosixPath]) -> dict[str, str]:
     return {path.name: str(path) for path in inside}
 
 
+def _is_told(name: str) -> bool:
+    """Words for people."""
+    return name.lower().startswith(_LEGAL) or name.lower() in _OTHERS
+
+
 def _is_text(name: str) -> bool:
-    is_known = name.lower().startswith(_LEGAL) or name.lower() in _OTHERS
-    return is_known or (PurePosixPath(name).suffix in _TEXTS and not name.endswith(".index.json"))
+    return _is_told(name) or (PurePosixPath(name).suffix in _TEXTS and not name.endswith(".index.json"))
 
 
 def _weights(root: dict[str, str], all_names: list[str]) -> dict[str, str]:
-    """1. An adapter is no model. 2. safetensors on top, 3. else ONNX there or in onnx/, 4. else why not."""
-    if "adapter_config.json" in root:  # 1
-        raise InvalidInput(
-            "this folder is a LoRA adapter, which is not served yet; merge it into its base model "
-            "(peft: `merge_and_unload().save_pretrained(...)`) and add the result"
-        )
-    if tensors := [name for name in root if name.endswith(".safetensors")]:  # 2
+    """1. safetensors on top, 2. else ONNX there or in onnx/, 3. else why not."""
+    if tensors := [name for name in root if name.endswith(".safetensors")]:  # 1
         shards = [name for name in tensors if _SHARD.fullmatch(name)]
         if _INDEX in root and shards and "model.safetensors" not in tensors:
             return {name: root[name] for name in (_INDEX, *shards)}
         return {"model.safetensors": root[_the_one("model.safetensors", tensors)]}
-    for folder in ("", "onnx/"):  # 3
+    for folder in ("", "onnx/"):  # 2
         if graphs := [
             n for n in all_names if n.endswith(".onnx") and n.rpartition("/")[0] + "/" == (folder or "/")
         ]:
             graph = _the_one(f"{folder}model.onnx", graphs)
             beside = [graph + end for end in _EXTERNAL if graph + end in all_names]
             return {"model.onnx": graph} | {name.removeprefix(folder): name for name in beside}
-    pickles = sorted(name for name in root if PurePosixPath(name).suffix in _PICKLES)  # 4
+    _refuse_pickles(root)  # 3
+    raise InvalidInput("no weights here: a model's folder has a model.safetensors or a model.onnx")
+
+
+def _of_adapter(root: dict[str, str], sizes: Mapping[str, int]) -> dict[str, str]:
+    """Whatever else is there (a tokenizer, the states of a training) belongs to its base or to nobody."""
+    if WEIGHTS not in root:
+        _refuse_pickles(root)
+        raise InvalidInput(f"this is a LoRA adapter ({CONFIG}) without its weights ({WEIGHTS})")
+    texts = [name for name in root if name == CONFIG or _is_told(name)]
+    for name in texts:
+        if sizes[name] > _MOST_TEXT_BYTES:
+            raise InvalidInput(
+                f"{name} has {sizes[name]} bytes; what describes an adapter has at most {_MOST_TEXT_BYTES}"
+            )
+    return {name: name for name in (*texts, WEIGHTS)}
+
+
+def _refuse_pickles(root: dict[str, str]) -> None:
+    pickles = sorted(name for name in root if PurePosixPath(name).suffix in _PICKLES)
     if pickles:
         raise InvalidInput(
             f"the only weights here are pickles ({', '.join(pickles[:3])}), which can run code when opened; "
             "save the model as safetensors (`model.save_pretrained(folder)` in transformers) and add that"
         )
-    raise InvalidInput("no weights here: a model's folder has a model.safetensors or a model.onnx")
 
 
 def _the_one(usual: str, found: list[str]) -> str:

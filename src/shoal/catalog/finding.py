@@ -35,12 +35,13 @@ def chosen(asked: Asked, model: Model | None, models: Mapping[str, Model], cards
 
 def default_model(models: Mapping[str, Model], task: str, kind: str = "") -> Model:
     """Where a request names none: a card's own default, else the first by name. Stand-ins come last, and
-    before them models with several labels, of which a request must name one. `kind` is a kind of vector that
-    the model has to give.
+    before them models with several labels, of which a request must name one; adapters are never meant. `kind` is
+    a kind of vector that the model has to give.
 
     For what every model can do, encoders come first. Raises ModelNotFound.
     """
-    able = [m for m in models.values() if m.facts.can(task) and kind in ("", *m.facts.kinds)]
+    whole = [model for model in models.values() if not model.card.base]
+    able = [m for m in whole if m.facts.can(task) and kind in ("", *m.facts.kinds)]
     if not able:
         lacking = f"gives {kind} vectors" if kind else f"can {task}"
         wanted = f"--kind {kind}" if kind else "--all"

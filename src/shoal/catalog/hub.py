@@ -18,6 +18,7 @@ from shoal.catalog.choice import choose_files
 from shoal.catalog.hub_errors import endpoint, first_line, not_cached, refusal
 from shoal.catalog.names import slug
 from shoal.catalog.offline import offline_by
+from shoal.families.lora_config import CONFIG
 from shoal.protocol.errors import ModelLoadFailed, ShoalError
 from shoal.version import __version__
 
@@ -177,8 +178,10 @@ def _ask(source: Hub) -> Any:
 
 
 def _from_cache(source: Hub, into: Path, taking: Taking, setting: str) -> str:
-    """Offline: a snapshot that the hub's client has in its cache, found by the file that every model needs."""
-    found = _cached(source.repo, source.revision or "main", "tokenizer.json")
+    """Offline: a snapshot that the hub's client has in its cache, found by the file that every model, or adapter,
+    needs."""
+    revision = source.revision or "main"
+    found = _cached(source.repo, revision, "tokenizer.json") or _cached(source.repo, revision, CONFIG)
     if found is None:
         raise not_cached(source, setting)
     folders.fetch(Folder(str(found.parent)), into, taking)

@@ -45,6 +45,15 @@ def find(home: Path, digests: set[str] | None) -> Iterator[Leftover]:
                 yield Leftover(path, _size(path), "measured of a model that is gone")
 
 
+def measured_at(home: Path) -> dict[str, float]:
+    """When something was last measured of a model, by the first digits of its digest; seconds since the epoch."""
+    ran: dict[str, float] = {}
+    for path in (home / "measured").glob("*.json"):
+        key = path.name.partition(".")[0]
+        ran[key] = max(ran.get(key, 0.0), path.stat().st_mtime)
+    return ran
+
+
 def remove(leftover: Leftover) -> None:
     if leftover.path.is_dir() and not leftover.path.is_symlink():
         shutil.rmtree(leftover.path)

@@ -24,6 +24,7 @@ import msgspec
 
 from shoal.catalog import Card, Folder, Model, Report, Taking, Tar, Virtual, finding
 from shoal.catalog import leftovers as leftover_files
+from shoal.catalog.adapter import adapters_of, base_of, check_fit, is_adapter, with_bases
 from shoal.catalog.artifacts import digest_of, need_space, place, size_of, sweep
 from shoal.catalog.budget import copies_to_drop, disk_budget, to_evict
 from shoal.catalog.cards import all_cards
@@ -76,7 +77,9 @@ class Store:
         seen = self._records.signature()
         if seen == self._seen:
             return False
-        self._models, self.problems = self._records.read()
+        models, problems = self._records.read()
+        self._models, alone = with_bases(models)
+        self.problems = problems | alone
         self._seen = seen
         return True
 
@@ -104,15 +107,18 @@ class Store:
         disk: str = "",
         evict: bool = False,
         keep: bool | None = None,
+        base: str = "",
     ) -> Model:
         """Install a known card by its name, a card given, a folder, an archive, or `org/name` from a hub.
 
         Doing it again changes nothing, but for a folder or archive, which is read anew each time. `disk` bounds
         what all models may take (else $SHOAL_DISK), `evict` lets others go for this one, but for those to
-        `keep`. Raises ModelNotFound, InvalidInput with the reason for a refusal, ModelLoadFailed where the
-        files cannot be had, ResourceExhausted where they do not fit.
+        `keep`. `base` names the model that a LoRA adapter changes, where its files do not. Raises ModelNotFound,
+        InvalidInput with the reason for a refusal, ModelLoadFailed where the files cannot be had,
+        ResourceExhausted where they do not fit.
         """
         card = card_for(what, name, all_cards())
+        card = msgspec.structs.replace(card, base=base) if base else card
         if card.unservable:
             raise InvalidInput(
                 f"{card.name} cannot be served, as far as its card knows: {card.unservable}. Another revision can "
@@ -136,6 +142,10 @@ class Store:
                 f"{name} has no files of its own; `shoal rm {parse_name(name).name}` removes the model"
             )
         installed = name if name in self.problems else self.resolve(name).name
+        if adapters := adapters_of(installed, self._models):
+            raise InvalidInput(
+                f"{installed} has adapters here, which are nothing without it: remove {', '.join(adapters)} before"
+            )
         with self._alone(silent):
             self._records.remove(installed)
             self._clean()
@@ -183,7 +193,8 @@ class Store:
         if not self.verify(old, report):
             return None
         card = _completed(card, old.folder, old.card.revision)
-        return msgspec.structs.replace(old, card=card, facts=_facts(old.folder, card))
+        card, facts = self._described(old.folder, msgspec.structs.replace(card, base=card.base or old.card.base))
+        return msgspec.structs.replace(old, card=card, facts=facts)
 
     def _install(self, card: Card, report: Report, budget: int, evict: bool) -> Model:
         source: Any = card.source
@@ -193,13 +204,13 @@ class Store:
         taking = Taking(
             report,
             lambda size: self._make_room(card, size, budget, evict),
-            lambda: _look(staged, card),
+            lambda: self._look(staged, card),
             self.home / "downloads",
         )
         try:
             revision = module.fetch(source, staged, taking)
             write_table(staged)
-            facts = _facts(staged, card)
+            card, facts = self._described(staged, card)
             card = _completed(card, staged, revision)
             size = size_of(staged)
             digest = place(staged, self._artifacts, report)
@@ -225,16 +236,28 @@ class Store:
         for digest in copies_to_drop(self.copies.all(), taken, size_bytes, budget, free):
             self.copies.remove(digest)
 
+    def _look(self, staged: Path, card: Card) -> None:
+        """Before the weights are there: whatever the other files say that cannot be served."""
+        if is_adapter(staged):
+            base_of(staged, card.base, self._models, self.cards())
+        else:
+            read_facts(staged, card.facts, is_whole=False)
+
+    def _described(self, folder: Path, card: Card) -> tuple[Card, Facts]:
+        """The card as its files complete it, and the facts; an adapter's are its base's."""
+        if is_adapter(folder):
+            base = base_of(folder, card.base, self._models, self.cards())
+            check_fit(folder, base)
+            return msgspec.structs.replace(card, base=base.card.name), base.facts
+        if card.base:
+            raise InvalidInput("a base is named for LoRA adapters; these files are a model of their own")
+        return card, _facts(folder, card)
+
     def _used_at(self) -> dict[str, float]:
         """When each model was added, or last computed as far as was measured; seconds since the epoch."""
-        ran: dict[str, float] = {}
-        for path in (self.home / "measured").glob("*.json"):
-            key = path.name.partition(".")[0]
-            ran[key] = max(ran.get(key, 0.0), path.stat().st_mtime)
-        added = self._records.written_at()
-        short = leftover_files.DIGITS_IN_MEASURED
+        ran, added = leftover_files.measured_at(self.home), self._records.written_at()
         return {
-            name: max(added.get(name, 0.0), ran.get(model.digest[:short], 0.0))
+            name: max(added.get(name, 0.0), ran.get(model.digest[: leftover_files.DIGITS_IN_MEASURED], 0.0))
             for name, model in self._models.items()
         }
 
@@ -275,11 +298,6 @@ def _facts(folder: Path, card: Card) -> Facts:
     check_weights(folder)
     check_model(folder, facts)
     return facts
-
-
-def _look(staged: Path, card: Card) -> None:
-    """Before the weights are there: whatever the other files say that cannot be served."""
-    read_facts(staged, card.facts, is_whole=False)
 
 
 def _completed(card: Card, folder: Path, revision: str | None) -> Card:

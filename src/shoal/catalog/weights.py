@@ -32,7 +32,7 @@ def check_weights(folder: Path) -> None:
     something else than weights. Those of modules in folders of their own are looked at too.
     """
     for path in _files(folder):
-        _check_file(path)
+        check_file(path)
 
 
 def check_model(folder: Path, facts: Facts) -> None:
@@ -61,7 +61,7 @@ def _files(folder: Path) -> list[Path]:
     return [*(folder / name for name in shards), *inside]
 
 
-def _check_file(path: Path) -> None:
+def check_file(path: Path) -> None:
     with path.open("rb") as file:
         start = file.read(len(_POINTER))
     if start == _POINTER:

@@ -19,6 +19,7 @@ def command(app: typer.Typer) -> None:
             help="A known model, a folder, a .tar or .tar.gz, or org/name[@revision] on the hub.",
         ),
         name: str = typer.Option("", "--name", help="What to call it here, instead of its own name."),
+        base: str = typer.Option("", "--base", help="Of a LoRA adapter: the model here that it changes."),
         disk: str = typer.Option("", "--disk", help="What all models may take, like 20GB; else SHOAL_DISK."),
         evict: bool = typer.Option(False, "--evict", help="Remove those used longest ago to stay within it."),
         keep: bool | None = typer.Option(None, "--keep/--no-keep", help="Whether never to remove it for others."),
@@ -29,7 +30,9 @@ def command(app: typer.Typer) -> None:
 
         try:
             with _progress() as report:
-                model = Store().add(what, name=name or None, report=report, disk=disk, evict=evict, keep=keep)
+                model = Store().add(
+                    what, name=name or None, report=report, disk=disk, evict=evict, keep=keep, base=base
+                )
         except KeyboardInterrupt:
             typer.echo("interrupted: nothing was added; add it again to go on", err=True)
             raise typer.Exit(130) from None

@@ -82,6 +82,14 @@ class Checkpoint:
         """The weight `name`, left in its file. It has to have this shape, where -1 stands for any length."""
         return Table(*self._stored(name, (rows, width)))
 
+    def matrices(self) -> dict[str, tuple[int, int]]:
+        """Name, without `.weight`, and (out, in) of each that is no embedding table."""
+        found: dict[str, tuple[int, int]] = {}
+        for name, (array, _, _) in self._weights.items():
+            if name.endswith(".weight") and "embed" not in name and not isinstance(array, str) and array.ndim == 2:
+                found[name.removesuffix(".weight")] = array.shape
+        return found
+
     def setting(self, name: str, default: Any = None) -> Any:
         """A value of config.json, or `default` where it says nothing."""
         value = self.config.get(name)

@@ -1,7 +1,8 @@
 """The virtual accelerator: a stand-in that takes the time a cost model says and computes nothing.
 
 Rows are made up from a hash of the input, so that the same input always gives the same row. For tests,
-simulation and trying out a deployment; what it returns means nothing. Words in a text make it fail as a
+simulation and trying out a deployment; what it returns means nothing, and with a LoRA adapter something else
+that means nothing. Words in a text make it fail as a
 real runtime might, when the text is run:
 
     shoal:virtual:die       the process is killed (SIGKILL)
@@ -29,7 +30,8 @@ import numpy as np
 from shoal.catalog.virtual_device import VirtualDevice
 from shoal.families import Prepared, family_named
 from shoal.families.finish import finish
-from shoal.protocol.errors import ModelLoadFailed
+from shoal.families.lora import WEIGHTS, read_config
+from shoal.protocol.errors import InternalError, ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
 from shoal.protocol.tensors import Array
@@ -70,9 +72,21 @@ class VirtualRuntime:
         self._sleep = sleep
         self._turn = _turns_at(profile.device) if device.serial else contextlib.nullcontext
         self._reader = family_named("virtual").open_reader(folder, facts)
+        self._adapters: set[str] = set()
+
+    def take_adapter(self, digest: str, folder: Path) -> int:
+        """Whatever PEFT's files hold. Raises ModelLoadFailed where adapter_config.json is missing or malformed."""
+        read_config(folder)
+        self._adapters.add(digest)
+        return (folder / WEIGHTS).stat().st_size if (folder / WEIGHTS).is_file() else 0
+
+    def drop_adapter(self, digest: str) -> None:
+        self._adapters.discard(digest)
 
     def prepare(self, items: Sequence[Item]) -> list[Read]:
-        return self._reader.prepare(items)
+        held, read = {"", *self._adapters}, self._reader.prepare(items)
+        lost = InternalError("no such adapter is held")
+        return [one if item.adapter in held else lost for item, one in zip(items, read, strict=True)]
 
     def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
         lengths = [prepared.tokens for prepared in batch]
@@ -172,7 +186,8 @@ def _made_up(item: Item, *shape: int) -> Array:
 
 
 def _asked(item: Item) -> tuple[object, ...]:
-    return item.prompt + item.text, item.pair, item.ids
+    asked = item.prompt + item.text, item.pair, item.ids
+    return (*asked, item.adapter) if item.adapter else asked
 
 
 @functools.cache
