@@ -8,7 +8,7 @@ from test_family_parity import CASES, encoder_facts, written
 
 from names import BGE, MINILM, SPLADE
 from shoal import cli
-from shoal.catalog import Card, Folder, Model
+from shoal.catalog import Card, Folder, Model, Variant
 from shoal.catalog.profiles import Profiles, all_shipped
 from shoal.catalog.store import Store
 from shoal.lab.gate_run import Verdict, judge
@@ -63,10 +63,9 @@ def test_each_head_is_compared_by_what_it_gives(tmp_path, head):
         assert kept.tolerance <= verdict.near
 
 
-def test_what_is_compared_with_itself_passes_every_bar_and_eight_bits_do_not(tmp_path, monkeypatch):
+def test_what_is_compared_with_itself_passes_every_bar_and_eight_bits_are_no_profile(tmp_path):
     facts = tiny_encoder(tmp_path)
     light = judged(tmp_path, facts, "int8")
-    assert not light.passed
     with pytest.raises(InvalidInput, match="variant"):
         light.kept("a test")
     same = judged(tmp_path, facts, "fp32")
@@ -87,6 +86,15 @@ def test_a_known_model_measures_what_its_shipped_profile_says(home, name):
     assert kept.dtype == verdict.kept("a test").dtype
     # Another number of threads adds up in another order.
     assert verdict.near == pytest.approx(kept.figures[0].value, abs=2e-5)
+
+
+def test_eight_bits_are_held_to_what_their_variant_is_listed_with(home, tmp_path):
+    model = Store(home).resolve(MINILM)
+    verdict = judge(model, "int8", make_trial(model.facts), lambda words: None)
+    assert verdict.promised == model.card.variants["int8"].tolerance
+    assert verdict.passed == (verdict.near >= verdict.promised)
+    assert verdict.passed
+    assert judged(tmp_path, heads.tiny_sparse(tmp_path), "int8").promised == 0
 
 
 def test_labelled_pairs_are_ranked_as_well_in_bf16(home, faq):
@@ -133,6 +141,20 @@ def test_the_command_prints_each_figure_beside_its_bar_and_keeps_what_it_decides
     assert code == (kept.dtype == "fp32")
     _, out, _ = shell("models", "acme/tiny")
     assert f"{kept.dtype} at a tolerance of {kept.tolerance}, measured here by shoal gate acme/tiny" in out
+
+
+@pytest.mark.parametrize("least", [0.9, 0.99999])
+def test_of_eight_bits_the_command_says_whether_they_are_as_good_as_listed(shell, tmp_path, monkeypatch, least):
+    variant = Variant(dtype="int8", tolerance=least)
+    monkeypatch.setattr("shoal.catalog.variants._UNMEASURED", variant)
+    tiny_encoder(tmp_path / "tiny")
+    shell("add", str(tmp_path / "tiny"), "--name", "acme/tiny")
+    code, out, _ = shell("gate", "acme/tiny", "--dtype", "int8")
+    word, outcome = ("passed", "is") if least == 0.9 else ("failed", "is not")
+    assert re.search(rf"{word} +0\.\d{{6}} +≥ {least} +worst cosine of a dense vector", out)
+    assert f"decided: acme/tiny:int8 {outcome} as good as it is listed, at a tolerance of {least}" in out
+    assert code == (least != 0.9)
+    assert not (tmp_path / "home" / "profiles").exists()
 
 
 def test_the_command_refuses_what_it_cannot_decide_in_a_sentence(shell, tmp_path):

@@ -17,13 +17,14 @@ def command(app: typer.Typer) -> None:
             Path | None, typer.Option(help="JSON lines of query and document, which answers it: yours to rank.")
         ] = None,
         dtype: Annotated[
-            Literal["bf16", "int8"], typer.Option(help="What to compare; int8 is only told of.")
+            Literal["bf16", "int8"],
+            typer.Option(help="What to compare; of int8, a variant, nothing is kept."),
         ] = "bf16",
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide, and leave everything as it is.")] = False,
     ) -> None:
         """Compute a model in fp32 and in bf16, compare, and keep what follows as its profile.
 
-        Ends with 1 where bf16 did not pass. A running server takes the profile up within seconds.
+        Ends with 1 where the fewer bits did not pass. A running server takes the profile up within seconds.
         """
         from shoal.catalog.profiles import Profiles
         from shoal.catalog.store import Store
@@ -42,7 +43,8 @@ def command(app: typer.Typer) -> None:
         typer.echo(f"{found.name}: {dtype} beside fp32, {verdict.engine} on {profiles.kind}")
         _print_figures(verdict)
         if dtype == "int8":
-            return
+            typer.echo(f"decided: {_of_variant(found.name, verdict)}")
+            raise typer.Exit(0 if verdict.passed else 1)
         kept = verdict.kept(f"shoal gate {found.name}" + (f" --pairs {pairs.name}" if pairs else ""))
         typer.echo(f"decided: {kept.dtype}, at a tolerance of {kept.tolerance:.5f}")
         if dry_run:
@@ -51,6 +53,15 @@ def command(app: typer.Typer) -> None:
             typer.echo(f"kept as {profiles.write(found, kept)}")
         if not verdict.passed:
             raise typer.Exit(1)
+
+
+def _of_variant(name: str, verdict: "Verdict") -> str:
+    """What becomes of 8 bits, which no profile decides on: a user chooses them by the model's name."""
+    if not verdict.promised:
+        outcome = "would pass" if verdict.passed else "does not pass"
+        return f"int8 {outcome} the bars of bf16; {name} offers no variant of it"
+    outcome = "is" if verdict.passed else "is not"
+    return f"{name}:int8 {outcome} as good as it is listed, at a tolerance of {verdict.promised:g}"
 
 
 def _print_figures(verdict: "Verdict") -> None:

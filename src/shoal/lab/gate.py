@@ -56,9 +56,9 @@ def cosines(found: Array, exact: Array) -> Array:
     return np.nan_to_num(near, nan=-1.0)
 
 
-def dense(found: Array, exact: Array) -> Part:
-    """[texts, dims] twice."""
-    return _vectors("dense vector", cosines(found, exact), DENSE)
+def dense(found: Array, exact: Array, bar: float = DENSE) -> Part:
+    """[texts, dims] twice. `bar` is the least that the worst cosine may be."""
+    return _vectors("dense vector", cosines(found, exact), bar)
 
 
 def tokens(found: Sequence[Array], exact: Sequence[Array]) -> Part:

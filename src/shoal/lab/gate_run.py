@@ -12,6 +12,7 @@ import numpy as np
 
 from shoal.catalog import Model
 from shoal.catalog.profiles import Figure, Kept
+from shoal.catalog.variants import variants_of
 from shoal.lab import gate
 from shoal.lab.gate_texts import Trial
 from shoal.node import devices
@@ -30,13 +31,17 @@ _DISTRIBUTIONS = {"openvino": "openvino", "onnx": "onnxruntime", "pytorch": "tor
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """`near` is the least cosine to fp32, or what gate.Part says of scores; `rule` is the profile by rule."""
+    """`near` is the least cosine to fp32, or what gate.Part says of scores; `rule` is the profile by rule.
+    `promised` is the tolerance that the model's variant of that dtype is listed with, the bar of its worst cosine;
+    0 where there is none.
+    """
 
     dtype: Narrow
     figures: tuple[Figure, ...]
     near: float
     rule: Profile
     engine: str
+    promised: float = 0.0
 
     @property
     def passed(self) -> bool:
@@ -68,6 +73,8 @@ def judge(model: Model, dtype: Narrow, trial: Trial, tell: Callable[[str], None]
         raise InvalidInput(
             f"{model.name} is computed in the precision that its files have; there is nothing to decide"
         )
+    variant = variants_of(model.card, model.facts).get(dtype)
+    promised = variant.tolerance if variant is not None else 0.0
     items = list(_items(model.facts, trial))
     rule = msgspec.structs.replace(rule, streams=1, ahead=0, lone=False, threads=devices.cores())
     narrow = _computed(model, msgspec.structs.replace(rule, dtype=dtype), items, tell)
@@ -76,7 +83,7 @@ def judge(model: Model, dtype: Narrow, trial: Trial, tell: Callable[[str], None]
         raise NonFiniteOutput(
             f"{model.name} gives values that are not finite in fp32; there is nothing to compare with"
         )
-    parts = list(_parts(model.facts, trial, narrow, exact))
+    parts = list(_parts(model.facts, trial, narrow, exact, promised or gate.DENSE))
     vectors = [part.near for name, part in parts if name != "score"]
     figures = [figure for _, part in parts for figure in part.figures]
     return Verdict(
@@ -85,6 +92,7 @@ def judge(model: Model, dtype: Narrow, trial: Trial, tell: Callable[[str], None]
         near=min(vectors or [part.near for _, part in parts]),
         rule=rule,
         engine=f"{rule.runtime} {metadata.version(_DISTRIBUTIONS[rule.runtime])}",
+        promised=promised,
     )
 
 
@@ -134,11 +142,15 @@ def _rows(runtime: Runtime, items: Sequence[Item]) -> list[Row]:
     return rows
 
 
-def _parts(facts: Facts, trial: Trial, found: list[Row], exact: list[Row]) -> Iterator[tuple[str, gate.Part]]:
-    """By the kind of output; "score" are those of pairs, or of queries and documents by their vectors."""
+def _parts(
+    facts: Facts, trial: Trial, found: list[Row], exact: list[Row], bar: float
+) -> Iterator[tuple[str, gate.Part]]:
+    """By the kind of output, dense vectors by `bar`; "score" are those of pairs, or of queries and documents by
+    their vectors."""
     sides = found, exact
     if "dense" in facts.kinds and not facts.reads_pairs:
-        yield "dense", gate.dense(*(np.stack([row["dense"] for row in rows]) for rows in sides))
+        near, far = (np.stack([row["dense"] for row in rows]) for rows in sides)
+        yield "dense", gate.dense(near, far, bar)
     if "sparse" in facts.kinds:
         width = 1 + max(int(row["sparse.indices"].max(initial=0)) for rows in sides for row in rows)
         yield "sparse", gate.sparse(*(np.stack([_spread_out(row, width) for row in rows]) for rows in sides))
