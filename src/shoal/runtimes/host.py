@@ -24,7 +24,7 @@ from shoal.observe.garbage import collect_seldom
 from shoal.protocol import frames
 from shoal.protocol.errors import ModelLoadFailed, ShoalError
 from shoal.protocol.items import Output
-from shoal.runtimes import Prepared, Runtime, microbatch, open_runtime, turns
+from shoal.runtimes import Adapting, Prepared, Runtime, microbatch, open_runtime, turns
 from shoal.runtimes.channel import Channel
 from shoal.runtimes.compute import compute, prepare
 from shoal.runtimes.memory import give_back, share_one_arena
@@ -73,6 +73,10 @@ class Host:
             self._loop.create_task(self._load(frame))
         elif isinstance(frame, frames.Cancel):
             self._cancel(frame.keys)
+        elif isinstance(frame, frames.TakeAdapter):
+            self._loop.create_task(self._take_adapter(frame))
+        elif isinstance(frame, frames.DropAdapter) and isinstance(self._runtime, Adapting):
+            self._loop.run_in_executor(self._tokeniser, self._runtime.drop_adapter, frame.digest)
         elif isinstance(frame, frames.Stop):
             os._exit(0)  # the node stops us only when nothing is in flight
 
@@ -105,6 +109,25 @@ class Host:
         self._idle = set(range(runtime.profile.slots))
         collect_seldom()
         self._control.send(frames.Loaded(time.monotonic() - began, runtime.profile))
+
+    async def _take_adapter(self, frame: frames.TakeAdapter) -> None:
+        assert self._control is not None
+        began = time.monotonic()
+        try:
+            if not isinstance(self._runtime, Adapting):
+                raise ModelLoadFailed("this model's runtime computes no adapters")
+            take = self._runtime.take_adapter
+            size = await self._loop.run_in_executor(self._tokeniser, take, frame.digest, Path(frame.folder))
+        except ShoalError as error:
+            self._control.send(frames.AdapterFailed(frame.digest, error.fault()))
+        except BaseException as error:  # a panic in a library is no Exception
+            log.exception("an adapter could not be taken", extra=logs.fields(folder=frame.folder))
+            failed = ModelLoadFailed(
+                "it could not be taken; the log has the details", error_class=type(error).__name__
+            )
+            self._control.send(frames.AdapterFailed(frame.digest, failed.fault()))
+        else:
+            self._control.send(frames.TookAdapter(frame.digest, size, time.monotonic() - began))
 
     async def _prepare(self, window: frames.Window) -> None:
         assert self._runtime is not None
