@@ -14,7 +14,7 @@ def fetch(source: Folder, into: Path, taking: Taking) -> str:
     folder = Path(source.path).expanduser()
     if not folder.is_dir():
         raise InvalidInput(f"there is no folder {folder}")
-    sizes = {name: (folder / name).stat().st_size for name in _names(folder)}
+    sizes = {name: (folder / name).stat().st_size for name in names_in(folder) if (folder / name).is_file()}
     chosen = choose_files(sizes)
     inside = _boundary(folder)
     for name in chosen.values():
@@ -29,10 +29,10 @@ def fetch(source: Folder, into: Path, taking: Taking) -> str:
     return ""
 
 
-def _names(folder: Path) -> Iterator[str]:
-    """Only where a model's files may stand: a home folder given by mistake is not walked through."""
+def names_in(folder: Path) -> Iterator[str]:
+    """Whatever is no folder where a model's files may stand. A home folder is not walked through."""
     for pattern in ("*", "*/*.json", "*/*.safetensors", "onnx/*"):
-        yield from (path.relative_to(folder).as_posix() for path in folder.glob(pattern) if path.is_file())
+        yield from (path.relative_to(folder).as_posix() for path in folder.glob(pattern) if not path.is_dir())
 
 
 def _boundary(folder: Path) -> Path:

@@ -5,11 +5,19 @@ Knows bytes by key, nothing of what they mean. The only file that speaks to buck
 extra `cluster` brings.
 """
 
+import asyncio
+import errno
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
+
+from shoal.protocol.errors import ResourceExhausted
+
+PART_BYTES = 8 * 1024 * 1024
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class NotThere(KeyError):
@@ -65,8 +73,27 @@ class Objects(ABC):
         """Also where it is not there."""
 
     @abstractmethod
+    def parts(self, key: str) -> AsyncIterator[bytes]:
+        """What it holds, in pieces of at most PART_BYTES. Raises NotThere."""
+
     async def fetch(self, key: str, into: Path) -> str:
-        """Stream it to a new file, which stays when this fails; the sha256 of what came. Raises NotThere."""
+        """Stream it to a new file, which stays when this fails; the sha256 of what came. Raises NotThere, and
+        ResourceExhausted where this disk is full."""
+        digest = hashlib.sha256()
+        writer = await asyncio.to_thread(into.open, "xb")
+        try:
+            async for part in self.parts(key):
+                await asyncio.to_thread(digest.update, part)
+                await asyncio.to_thread(writer.write, part)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            raise ResourceExhausted(
+                f"the disk of {into.parent} is full; make room", setting="SHOAL_HOME"
+            ) from error
+        finally:
+            await asyncio.to_thread(writer.close)
+        return digest.hexdigest()
 
     async def sweep(self, older_than_s: float) -> int:
         """Remove what writers that died have left behind and no key names; how many. A bucket leaves nothing that

@@ -1,69 +1,192 @@
-"""An object store in a folder of plain files, each in the place that its key says."""
+"""An object store in a folder of plain files, each in the place that its key says. Any number of processes may use
+it at once, and any of them may be killed at any moment: what is not complete is in `.staged`, which no key names.
+
+Needs a file system with hard links (`create` is a link that may not replace anything).
+"""
 
 import asyncio
-import hashlib
+import contextlib
+import errno
 import os
 import secrets
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import IO, Any, TypeVar
 
-from shoal.catalog.objects import Found, NotThere, Objects
+from shoal.catalog.artifacts import sync
+from shoal.catalog.objects import FULL, PART_BYTES, Found, NotThere, Objects
+from shoal.protocol.errors import InvalidInput, ResourceExhausted, StorageUnavailable
+
+_STAGED = ".staged"
+_TRIES = 20
+T = TypeVar("T")
 
 
 class FolderObjects(Objects):
+    """The folder is made by the first write."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     async def get(self, key: str) -> bytes:
-        try:
-            return await asyncio.to_thread((self.folder / key).read_bytes)
-        except FileNotFoundError:
-            raise NotThere(key) from None
+        path = self._path(key)
+
+        def read() -> bytes:
+            with _opened(path, key) as file:
+                return file.read()
+
+        return await self._do(read)
 
     async def size_of(self, key: str) -> int | None:
-        path = self.folder / key
-        return path.stat().st_size if path.is_file() else None
+        path = self._path(key)
+
+        def look() -> int | None:
+            return path.stat().st_size if path.is_file() else None
+
+        return await self._do(look)
 
     async def put(self, key: str, data: bytes) -> None:
-        self._staged(data).replace(self._place(key))
-
-    async def put_parts(self, key: str, parts: AsyncIterator[bytes]) -> None:
-        self._staged(b"".join([part async for part in parts])).replace(self._place(key))
+        await self._write(key, data, os.replace)
 
     async def create(self, key: str, data: bytes) -> bool:
-        staged = self._staged(data)
         try:
-            os.link(staged, self._place(key))
+            await self._write(key, data, os.link)
         except FileExistsError:
             return False
-        finally:
-            staged.unlink()
         return True
 
+    async def put_parts(self, key: str, parts: AsyncIterator[bytes]) -> None:
+        path, staged = self._path(key), await self._do(self._stage)
+        try:
+            async for part in parts:
+                await self._do(staged.write, part)
+            await self._do(self._name, staged, path, os.replace)
+        finally:
+            _dropped(staged)
+
     async def list(self, prefix: str) -> list[Found]:
-        paths = (path for path in (self.folder / prefix).rglob("*") if path.is_file())
-        found = []
-        for path in sorted(paths):
-            stat = path.stat()
-            key = path.relative_to(self.folder).as_posix()
-            found.append(Found(key, stat.st_size, stat.st_mtime, f"{stat.st_mtime_ns}-{stat.st_ino}"))
-        return found
+        top = self._path(prefix.removesuffix("/")) if prefix else self.folder
+        return await self._do(lambda: sorted(self._below(top), key=lambda found: found.key))
 
     async def delete(self, key: str) -> None:
-        (self.folder / key).unlink(missing_ok=True)
+        path = self._path(key)
 
-    async def fetch(self, key: str, into: Path) -> str:
-        data = await self.get(key)
-        await asyncio.to_thread(into.write_bytes, data)
-        return hashlib.sha256(data).hexdigest()
+        def remove() -> None:
+            path.unlink(missing_ok=True)
+            for folder in path.parents:
+                if folder == self.folder:
+                    break
+                try:
+                    folder.rmdir()
+                except OSError:  # not empty, or somebody else was quicker
+                    break
 
-    def _staged(self, data: bytes) -> Path:
-        path = self.folder / ".staged" / secrets.token_hex(8)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        return path
+        await self._do(remove)
 
-    def _place(self, key: str) -> Path:
-        path = self.folder / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
+    async def parts(self, key: str) -> AsyncIterator[bytes]:
+        reader = await self._do(_opened, self._path(key), key)
+        try:
+            while data := await self._do(reader.read, PART_BYTES):
+                yield data
+        finally:
+            reader.close()
+
+    async def sweep(self, older_than_s: float) -> int:
+        def remove() -> int:
+            before, removed = time.time() - older_than_s, 0
+            for path in (self.folder / _STAGED).glob("*"):
+                with contextlib.suppress(FileNotFoundError):  # its writer lives
+                    if path.stat().st_mtime < before:
+                        path.unlink()
+                        removed += 1
+            return removed
+
+        return await self._do(remove)
+
+    async def _write(self, key: str, data: bytes, name: Callable[[str, Path], None]) -> None:
+        path = self._path(key)
+
+        def write() -> None:
+            staged = self._stage()
+            try:
+                staged.write(data)
+                self._name(staged, path, name)
+            finally:
+                _dropped(staged)
+
+        await self._do(write)
+
+    def _stage(self) -> IO[bytes]:
+        folder = self.folder / _STAGED
+        folder.mkdir(parents=True, exist_ok=True)
+        return (folder / secrets.token_hex(12)).open("xb")
+
+    def _name(self, staged: IO[bytes], path: Path, name: Callable[[str, Path], None]) -> None:
+        """Give what is staged, once it is on the disk, its place. Who deletes takes empty folders away."""
+        staged.flush()
+        os.fsync(staged.fileno())
+        for attempt in range(_TRIES):
+            made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                name(staged.name, path)
+            except FileNotFoundError:
+                if attempt + 1 == _TRIES:
+                    raise
+                continue
+            for folder in (path.parent, *(folder.parent for folder in made)):
+                with contextlib.suppress(FileNotFoundError):
+                    sync(folder)
+            return
+
+    def _below(self, top: Path) -> Iterator[Found]:
+        for folder, inside, names in os.walk(top):
+            if folder == str(self.folder):
+                inside[:] = [name for name in inside if name != _STAGED]
+            for name in names:
+                path = Path(folder, name)
+                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                    stat = path.stat()
+                    etag = f"{stat.st_mtime_ns:x}-{stat.st_ino:x}-{stat.st_size:x}"
+                    key = path.relative_to(self.folder).as_posix()
+                    yield Found(key, stat.st_size, stat.st_mtime, etag)
+
+    def _path(self, key: str) -> Path:
+        """Raises InvalidInput for a key that would lead elsewhere."""
+        if any(not part or part.startswith(".") or "\0" in part for part in key.split("/")):
+            raise InvalidInput(f"{key!r} cannot be a key of the object store")
+        return self.folder / key
+
+    async def _do(self, work: Callable[..., T], *args: Any) -> T:
+        try:
+            return await asyncio.to_thread(work, *args)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: OSError) -> StorageUnavailable | ResourceExhausted:
+        if error.errno in FULL:
+            where = f"the disk of {self.folder} is full, or that of what is fetched from it"
+            return ResourceExhausted(
+                f"{where}; make room, or name another folder by --objects", setting="--objects"
+            )
+        is_link = error.errno in (errno.EPERM, errno.EOPNOTSUPP)
+        hint = "; it needs a file system with hard links" if is_link else ""
+        return StorageUnavailable(f"the object store {self.folder}: {error.strerror or error}{hint}")
+
+
+def _dropped(staged: IO[bytes]) -> None:
+    """What was renamed is not there any more."""
+    with contextlib.suppress(OSError):  # a full disk, again
+        staged.close()
+    Path(staged.name).unlink(missing_ok=True)
+
+
+def _opened(path: Path, key: str) -> IO[bytes]:
+    """Raises NotThere."""
+    try:
+        return path.open("rb")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise NotThere(key) from None

@@ -24,6 +24,7 @@
     ├── ResourceExhausted       503 RESOURCE_EXHAUSTED    retryable
     ├── QueueFull               503 QUEUE_FULL            retryable
     ├── QueueUnavailable        503 QUEUE_UNAVAILABLE     retryable
+    ├── StorageUnavailable      503 STORAGE_UNAVAILABLE   retryable
     ├── ShuttingDown            503 SHUTTING_DOWN         retryable
     └── DeadlineExceeded        504 GATEWAY_TIMEOUT       retryable
 
@@ -167,6 +168,12 @@ class QueueUnavailable(ShoalError):
     """The shared queue's server is gone, or lost the request and nobody may send it again."""
 
     code, status, retry_after_s = "QUEUE_UNAVAILABLE", 503, 1.0
+
+
+class StorageUnavailable(ShoalError):
+    """The object store does not answer, or not to us."""
+
+    code, status, retry_after_s = "STORAGE_UNAVAILABLE", 503, 5.0
 
 
 class ShuttingDown(ShoalError):

@@ -1,0 +1,154 @@
+"""The ledger of pushed names in the object store: one entry each change, created and never changed, so that of two
+who write the next one exactly one succeeds, on every kind of store.
+
+    ledger/<slug of the name>/<number>.json
+
+What follows from entries is ledger.py's, which of them may be written verdicts.py's.
+"""
+
+import asyncio
+import logging
+import random
+import re
+import secrets
+from collections.abc import Callable
+
+import msgspec
+
+from shoal.catalog.abreast import abreast
+from shoal.catalog.ledger import Change, Entry, NameState, Pushed, fold
+from shoal.catalog.names import check_name, slug
+from shoal.catalog.objects import NotThere, Objects
+from shoal.catalog.verdicts import judge
+from shoal.observe import log as logs
+from shoal.protocol.errors import Conflict, InternalError
+
+log = logging.getLogger("shoal.catalog")
+LEDGER = "ledger/"
+_KEY = re.compile(rf"{LEDGER}([^/]+)/(\d{{8}})\.json")
+_TRIES = 100
+_AT_ONCE = 16
+_WAIT_S = 0.05
+
+
+class Entries:
+    """States are kept, and only what was added since is read."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._states: dict[str, NameState] = {}
+        self.unreadable: dict[str, str] = {}
+        """Why, of the names that the last `names` left out."""
+
+    async def names(self) -> dict[str, NameState]:
+        """See Registry.names. A ledger that cannot be read is left out, and logged."""
+        numbers = await self._numbers(LEDGER)
+        unreadable: dict[str, str] = {}
+
+        async def read(name: str) -> NameState | None:
+            try:
+                return await self._read(name, numbers[name])
+            except InternalError as error:
+                unreadable[name] = error.message
+                log.warning("a name's ledger cannot be read", extra=logs.fields(model=name, reason=str(error)))
+                return None
+
+        states = await abreast(_AT_ONCE, read, sorted(numbers))
+        self.unreadable = unreadable
+        return {state.name: state for state in states if state is not None}
+
+    async def state(self, name: str) -> NameState:
+        """See Registry.state. Raises InternalError for a ledger that cannot be read."""
+        return await self._read(name, (await self._numbers(_folder(name))).get(name, 0))
+
+    async def append(
+        self, name: str, change: Change, since: int | None, taken: Callable[[str], bool]
+    ) -> NameState:
+        """See Registry.append."""
+        check_name(name)
+        mark = secrets.token_hex(8)
+        for attempt in range(_TRIES):
+            state = await self.state(name)
+            since = state.number if since is None else since
+            if isinstance(change, Pushed):
+                _check_overtaken(state, change, since)
+                await self._check_capitals(state)
+            judged = judge(state, change, taken=taken(name))
+            if judged is None:
+                return state
+            entry = Entry(number=state.number + 1, change=judged, mark=mark)
+            if await self._written(name, entry):
+                return self._keep(fold(state, [entry]))
+            await asyncio.sleep(random.uniform(0, _WAIT_S * min(attempt + 1, 10)))  # noqa: S311  # no secret
+        raise Conflict(f"{name} was changed by others {_TRIES} times meanwhile; ask again", model=name)
+
+    async def _numbers(self, prefix: str) -> dict[str, int]:
+        """The number of each name's last entry, by one look at the store. What else lies there is none of ours."""
+        numbers: dict[str, int] = {}
+        for found in await self._objects.list(prefix):
+            if named := _KEY.fullmatch(found.key):
+                name = named[1].replace("__", "/")
+                numbers[name] = max(numbers.get(name, 0), int(named[2]))
+        return numbers
+
+    async def _written(self, name: str, entry: Entry) -> bool:
+        """Also where the store has written it and we did not hear so, and asked again."""
+        key, data = f"{_folder(name)}{entry.number:08}.json", msgspec.json.encode(entry)
+        return await self._objects.create(key, data) or await self._objects.get(key) == data
+
+    async def _read(self, name: str, number: int) -> NameState:
+        """The state after `number` entries, or more."""
+        state = self._states.get(name) or NameState(name=name)
+
+        async def entry(at: int) -> Entry:
+            return await self._entry(name, at)
+
+        entries = await abreast(_AT_ONCE, entry, range(state.number + 1, number + 1))
+        return self._keep(fold(state, entries)) if entries else state
+
+    async def _entry(self, name: str, number: int) -> Entry:
+        try:
+            data = await self._objects.get(f"{_folder(name)}{number:08}.json")
+            entry = msgspec.json.decode(data, type=Entry)
+        except (NotThere, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InternalError(
+                f"entry {number} of the ledger of {name} is lost, damaged, or of a newer release: {error}",
+                model=name,
+            ) from error
+        if entry.number != number:
+            raise InternalError(
+                f"entry {number} of the ledger of {name} says that it is {entry.number}", model=name
+            )
+        return entry
+
+    def _keep(self, state: NameState) -> NameState:
+        """Of several who read at once the one who read most."""
+        kept = self._states.get(state.name)
+        if kept is None or kept.number < state.number:
+            self._states[state.name] = state
+        return state
+
+    async def _check_capitals(self, state: NameState) -> None:
+        """Two names that differ in capitals only would be mistaken for each other, by people and by some disks."""
+        if state.number:
+            return
+        folded = state.name.casefold()
+        others = await self._numbers(LEDGER)
+        if near := next((other for other in sorted(others) if other.casefold() == folded), ""):
+            raise Conflict(f"{state.name} would be mistaken for {near}, which was pushed before", model=near)
+
+
+def _check_overtaken(state: NameState, change: Pushed, since: int) -> None:
+    """Raises Conflict where something else than `change` was pushed after the state of number `since`."""
+    others = [event for event in state.history if event.number > since and event.digest not in ("", change.digest)]
+    if others:
+        raise Conflict(
+            f"{state.name} was pushed by {others[-1].who or 'another'} meanwhile, as version "
+            f"{others[-1].version}; look at that, and push again if yours is to follow it",
+            model=state.name,
+            version=others[-1].version,
+        )
+
+
+def _folder(name: str) -> str:
+    return f"{LEDGER}{slug(name)}/"
