@@ -10,6 +10,7 @@ can be asked; the two clients only drive them. Knows the native wire, and nothin
 from shoal.client.answers import Sparse
 from shoal.client.asynchronous import AsyncClient
 from shoal.client.errors import BadAnswer, ItemsFailed, ServerUnreachable
+from shoal.client.pushing import Pushed
 from shoal.client.scoring import Ranked
 from shoal.client.sync import Client
 from shoal.protocol.errors import ShoalError
@@ -19,6 +20,7 @@ __all__ = [
     "BadAnswer",
     "Client",
     "ItemsFailed",
+    "Pushed",
     "Ranked",
     "ServerUnreachable",
     "ShoalError",

@@ -82,7 +82,7 @@ def vectors(body: bytes, inputs: range, kind: Kind | None = "dense") -> list[Enc
 
     Raises BadAnswer for anything else.
     """
-    items = _decode(_encoded, body).items
+    items = decoded(_encoded, body).items
     if len(items) != len(inputs):
         raise BadAnswer(f"the server answered {len(items)} vectors for {len(inputs)} inputs")
     return [_vector(item, kind) for item in items]
@@ -91,7 +91,7 @@ def vectors(body: bytes, inputs: range, kind: Kind | None = "dense") -> list[Enc
 def scores(body: bytes, documents: range) -> list[float | ShoalError]:
     """One score or error per document, in the order of the request, whose ids were their indices."""
     found: dict[str, float | ShoalError] = {}
-    for item in _decode(_scored, body).scores:
+    for item in decoded(_scored, body).scores:
         if item.error is not None:
             found[item.item_id] = item.error.exception()
         elif item.score is not None:
@@ -112,7 +112,7 @@ def models(body: bytes) -> list[dict[str, Any]]:
 
 
 def description(body: bytes) -> dict[str, Any]:
-    return _decode(_object, body)
+    return decoded(_object, body)
 
 
 def array(packed: Mapping[Any, Any]) -> Array:
@@ -149,7 +149,7 @@ def _sparse(weights: Weights) -> Sparse:
     return sparse
 
 
-def _decode(decoder: "msgspec.msgpack.Decoder[S] | msgspec.json.Decoder[S]", body: bytes) -> S:
+def decoded(decoder: "msgspec.msgpack.Decoder[S] | msgspec.json.Decoder[S]", body: bytes) -> S:
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as e:

@@ -1,16 +1,21 @@
 """The asyncio client: drives the same flows as the blocking one, on the caller's loop."""
 
 import asyncio
+from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import httpx
 
-from shoal.client import calls
+from shoal.client import calls, pushing
 from shoal.client.calls import Call
 from shoal.client.encoding import EncodeOptions, encode
 from shoal.client.flow import ConnectionFailed, Flow, Outcome, Received, Send, Terms
+from shoal.client.folders import opened
 from shoal.client.inputs import Item, Texts
+from shoal.client.pushing import Asked, Progress, Pushed
+from shoal.client.reference import Reference
 from shoal.client.scoring import Ranked, ScoreOptions, score
 from shoal.client.transport import direct_hosts, failed, settings, timeouts
 from shoal.protocol.envelope import Priority
@@ -74,6 +79,50 @@ class AsyncClient:
     ) -> list[Ranked]:
         """See `Client.score`."""
         return await self._run(score(self._terms, model, query, documents, **options))
+
+    async def push(
+        self,
+        folder: str | Path,
+        name: str,
+        *,
+        base: str | None = None,
+        reference: Reference | None = None,
+        note: str = "",
+        facts: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Pushed:
+        """See `Client.push`. Files are read on another thread at first, and then as they are sent."""
+        asked = Asked(
+            name=name, base=base or "", reference=reference, note=note, facts=facts or {}, dry_run=dry_run
+        )
+        limits = await self._run(pushing.limits(self._terms, name))
+        opening = opened(folder, progress or pushing.silent, limits)
+        read = await asyncio.to_thread(opening.__enter__)
+        try:
+            return await self._run(pushing.push(self._terms, read, asked, progress))
+        finally:
+            opening.__exit__(None, None, None)
+
+    async def alias(self, name: str, alias: str, version: int = 0) -> dict[str, Any]:
+        """See `Client.alias`."""
+        return await self._run(pushing.alias(self._terms, name, alias, version))
+
+    async def rollback(self, name: str, alias: str = "", version: int = 0) -> dict[str, Any]:
+        """See `Client.rollback`."""
+        return await self._run(pushing.rollback(self._terms, name, alias, version))
+
+    async def remove(self, name: str) -> dict[str, Any]:
+        """See `Client.remove`."""
+        return await self._run(pushing.remove(self._terms, name))
+
+    async def history(self, name: str) -> list[dict[str, Any]]:
+        """See `Client.history`."""
+        return await self._run(pushing.history(self._terms, name))
+
+    async def pushed(self, name: str) -> dict[str, Any]:
+        """See `Client.pushed`."""
+        return await self._run(pushing.pushed(self._terms, name))
 
     async def models(self, *, catalog: bool = False) -> list[dict[str, Any]]:
         """See `Client.models`."""

@@ -33,7 +33,7 @@ def accepted(outcome: Outcome, terms: Terms) -> bytes:
     """The body of a good answer. Raises what the outcome stands for if it is none."""
     if isinstance(outcome, ConnectionFailed):
         raise _no_answer(outcome, terms)
-    if outcome.status == 200:
+    if outcome.status in (200, 201):
         return outcome.body
     if outcome.status < 400:
         place = f" to {outcome.headers['location']}" if "location" in outcome.headers else ""

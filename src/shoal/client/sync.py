@@ -5,17 +5,22 @@ idle meanwhile; so up to `concurrency` are under way at once, on threads that li
 """
 
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import httpx
 
-from shoal.client import calls
+from shoal.client import calls, pushing
 from shoal.client.calls import Call
 from shoal.client.encoding import EncodeOptions, encode
 from shoal.client.flow import ConnectionFailed, Flow, Outcome, Received, Send, Terms
+from shoal.client.folders import opened
 from shoal.client.inputs import Item, Texts
+from shoal.client.pushing import Asked, Progress, Pushed
+from shoal.client.reference import Reference
 from shoal.client.scoring import Ranked, ScoreOptions, score
 from shoal.client.transport import direct_hosts, failed, settings, timeouts
 from shoal.protocol.envelope import Priority
@@ -92,6 +97,55 @@ class Client:
         with the ranking of the others.
         """
         return self._run(score(self._terms, model, query, documents, **options))
+
+    def push(
+        self,
+        folder: str | Path,
+        name: str,
+        *,
+        base: str | None = None,
+        reference: Reference | None = None,
+        note: str = "",
+        facts: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Pushed:
+        """Make the model or LoRA adapter in `folder` (or a .tar or .tar.gz of it) the next version of `name`.
+
+        What the server has already is not sent, and a push that was interrupted goes on where it stopped. A node
+        loads it once and computes a few rows, before anybody else can ask for it; those of `reference` (see
+        `reference.rows_of`) are compared. `base` names the model that an adapter is for, if its own file does not;
+        `facts` what the files do not say, as on a card. `dry_run` proves it and keeps nothing. `timeout_s` of this
+        client bounds the proof, and the sending of each part.
+
+        Raises InvalidInput for what cannot be served, with the reason, Forbidden, Conflict, and what encode does.
+        """
+        asked = Asked(
+            name=name, base=base or "", reference=reference, note=note, facts=facts or {}, dry_run=dry_run
+        )
+        limits = self._run(pushing.limits(self._terms, name))
+        with opened(folder, progress or pushing.silent, limits) as read:
+            return self._run(pushing.push(self._terms, read, asked, progress))
+
+    def alias(self, name: str, alias: str, version: int = 0) -> dict[str, Any]:
+        """Let `name@alias` mean a version, 0 for the current one; the name's versions and aliases after that."""
+        return self._run(pushing.alias(self._terms, name, alias, version))
+
+    def rollback(self, name: str, alias: str = "", version: int = 0) -> dict[str, Any]:
+        """Let `name`, or `name@alias`, mean again what it meant before, or the `version` given."""
+        return self._run(pushing.rollback(self._terms, name, alias, version))
+
+    def remove(self, name: str) -> dict[str, Any]:
+        """Forget a pushed name, or one version or alias of it: `name@3`, `name@prod`."""
+        return self._run(pushing.remove(self._terms, name))
+
+    def history(self, name: str) -> list[dict[str, Any]]:
+        """Every change of a pushed name: who, when, what; the first first."""
+        return self._run(pushing.history(self._terms, name))
+
+    def pushed(self, name: str) -> dict[str, Any]:
+        """A pushed name's versions and aliases. Raises ModelNotFound."""
+        return self._run(pushing.pushed(self._terms, name))
 
     def models(self, *, catalog: bool = False) -> list[dict[str, Any]]:
         """What can be served now, the default first, as the server describes it; `catalog`: every card."""

@@ -15,8 +15,10 @@ from shoal.gateway.access import ANY_KEY, Access, Caller
 from shoal.gateway.asgi import LEAVING, Body, BodyBudget, Receive, Scope, Send, head, send_refusal, send_reply
 from shoal.gateway.early import Early
 from shoal.gateway.pages import Pages, States
+from shoal.gateway.publishing import Publisher
+from shoal.gateway.pushing import Pushing
 from shoal.gateway.settings import GatewaySettings
-from shoal.gateway.waiting import Leaving, Watch
+from shoal.gateway.waiting import Leaving, Watch, no_answer, too_slow
 from shoal.gateway.watching import Watchers
 from shoal.observe import log as logs
 from shoal.observe import metrics, traces
@@ -30,7 +32,6 @@ from shoal.protocol.errors import (
     ModelLoading,
     NotFound,
     QueueFull,
-    RequestTimeout,
     ResourceExhausted,
     ShoalError,
     over_limit,
@@ -56,6 +57,7 @@ class Gateway:
         pages: Pages,
         settings: GatewaySettings,
         access: Access | None = None,
+        publisher: Publisher | None = None,
     ) -> None:
         """`access` knows the stored keys too; without it those of `settings` alone let in."""
         self._queue = queue
@@ -69,6 +71,7 @@ class Gateway:
         self._loop = asyncio.get_running_loop()  # to ask for it each time is a system call on Python 3.11
         self._ids = map(f"{secrets.token_hex(6)}{{:x}}".format, itertools.count(1))
         self.early = Early(queue, self.resolve, settings, self._access, self._ids, pages.counts)
+        self._pushing = Pushing(publisher, settings, self._access, self._budget, self._ids)
         self._watchers = Watchers(pages.cluster_status, settings.write_timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,13 +98,17 @@ class Gateway:
                 reply = await answer(scope["path"], scope["query_string"])
                 await send_reply(send, reply, head_only=scope["method"] == "HEAD")
                 return page.name, reply.status
+            change = self._pushing.find(scope["method"], scope["path"])
+            if change is not None:
+                leaving = _leaving(scope)
+                return change.route.name, await self._pushing.serve(change, scope, headers, leaving, receive, send)
             target = routing.find(scope["method"], scope["path"])
         except ShoalError as error:
             metrics.refused(error.code)
             reply = _with_allow(for_anyone(error), error)
             await send_reply(send, reply)
             return "none", reply.status
-        leaving: Leaving = scope.get("state", {}).get(LEAVING, set())
+        leaving = _leaving(scope)
         if traces.is_on():
             status = await accounts.traced(self._compute, target, headers, leaving, receive, send)
         else:
@@ -136,11 +143,11 @@ class Gateway:
             received = time.time()
             caller = self._check_room(headers)
             with Watch(leaving, self._loop) as watch:
-                watch.until(self._settings.body_timeout_s, self._too_slow)
+                watch.until(self._settings.body_timeout_s, lambda: too_slow(self._settings))
                 content = await body.read(headers)
                 target = target.of(content)
                 envelope = self._admit(target, headers, content, received, request_id, caller)
-                watch.until(envelope.deadline - received, _no_answer)
+                watch.until(envelope.deadline - received, no_answer)
                 inbox = await self._queue.publish(Job(envelope, content))
                 more = True
                 while more:
@@ -174,13 +181,6 @@ class Gateway:
         reply = Reply(reply.status, (*reply.headers, ("x-request-id", request_id)), reply.body)
         await send_refusal(send, reply, body)
         return reply.status
-
-    def _too_slow(self) -> ShoalError:
-        limit = self._settings.body_timeout_s
-        return over_limit(
-            RequestTimeout, "the time taken to send the body", seen=limit, limit=limit,
-            setting="--body-timeout", unit="s",
-        )  # fmt: skip
 
     def _check_room(self, headers: admission.Headers) -> Caller:
         """Before anything of the body is read. 1. Key. 2. Room."""
@@ -231,8 +231,9 @@ class Gateway:
         return ModelLoading(f"{envelope.model} is still loading; ask again", model=envelope.model)
 
 
-def _no_answer() -> ShoalError:
-    return DeadlineExceeded("no answer came before the deadline; X-Shoal-Timeout-Ms or --timeout changes it")
+def _leaving(scope: Scope) -> Leaving:
+    found: Leaving = scope.get("state", {}).get(LEAVING, set())
+    return found
 
 
 def _with_allow(reply: Reply, error: ShoalError) -> Reply:

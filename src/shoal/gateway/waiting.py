@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 from types import TracebackType
 
-from shoal.protocol.errors import Cancelled, ShoalError
+from shoal.gateway.settings import GatewaySettings
+from shoal.protocol.errors import Cancelled, DeadlineExceeded, RequestTimeout, ShoalError, over_limit
 
 Leaving = set[Callable[[], None]]
 """Of one connection: what is called when it is lost."""
@@ -56,3 +57,15 @@ class Watch:
         if self._why is None and self._task is not None:
             self._why = why
             self._task.cancel()
+
+
+def too_slow(settings: GatewaySettings) -> ShoalError:
+    limit = settings.body_timeout_s
+    return over_limit(
+        RequestTimeout, "the time taken to send the body", seen=limit, limit=limit,
+        setting="--body-timeout", unit="s",
+    )  # fmt: skip
+
+
+def no_answer() -> ShoalError:
+    return DeadlineExceeded("no answer came before the deadline; X-Shoal-Timeout-Ms or --timeout changes it")

@@ -1,0 +1,216 @@
+"""push: a folder's files sent as far as the server lacks them, then proved and given a version. And what is asked
+about pushed names afterwards.
+
+Nothing here does network I/O; the flow of a push reads the files that it sends.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from shoal.catalog.manifests import File, Limits, Manifest, Read
+from shoal.client import answers
+from shoal.client.calls import Call, ask, only
+from shoal.client.errors import ServerUnreachable
+from shoal.client.flow import Flow, Request, Sleep, Terms
+from shoal.client.reference import Reference, rows_of
+from shoal.client.retry import backoff_s
+from shoal.protocol.errors import Conflict, InvalidInput, RequestTimeout
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, and bytes done of bytes in all (0 where that is not known)."""
+
+LEAST_BYTES, MOST_BYTES = 64 * 1024, 8 * 1024 * 1024
+FIRST_BYTES = 1024 * 1024
+QUICK_S, SLOW_S = 1.0, 5.0
+"""A part that went quickly is followed by one twice as long, one that went slowly by half of it: servers bound the
+time that one may take."""
+MOST_LOSSES = 8
+"""So many connections may break one after the other, without a byte more having arrived, before we give up."""
+
+
+class Pushed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a push came to. `version` is 0 where it was only tried. `nearest` is the worst cosine (of scores: the
+    worst agreement) with the reference, None without one; `sent_bytes` what had to be sent.
+    """
+
+    name: str
+    version: int
+    digest: str
+    size_bytes: int
+    card: dict[str, Any]
+    facts: dict[str, Any]
+    base: str = ""
+    rows_compared: int = 0
+    nearest: float | None = None
+    node: str = ""
+    sent_bytes: int = 0
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is told of a push but its files."""
+
+    name: str
+    base: str = ""
+    reference: Reference | None = None
+    note: str = ""
+    facts: Mapping[str, Any] = {}
+    dry_run: bool = False
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """A `Progress` to nobody."""
+
+
+def limits(terms: Terms, name: str) -> Call[Limits]:
+    """What the server takes. Raises what it refuses whoever may not push `name` with, before any file is read."""
+    path = f"/v1/uploads?name={quote(name, safe='/', errors='replace')}"
+    request = Request("GET", path, _JSON)
+    return only(_patiently(terms, lambda: ask(terms, request, lambda body: answers.decoded(_limits, body))))
+
+
+def push(terms: Terms, read: Read, asked: Asked, progress: Progress | None = None) -> Call[Pushed]:
+    """See `Client.push`. Raises InvalidInput for a reference that is none."""
+    reference = () if asked.reference is None else rows_of(asked.reference)
+    return only(_push(terms, read, asked, reference, progress or silent))
+
+
+def _push(terms: Terms, read: Read, asked: Asked, reference: tuple[Any, ...], progress: Progress) -> Flow[Pushed]:
+    missing = yield from _patiently(terms, lambda: _missing(terms, read.manifest))
+    files = {file.sha256: file for file in read.manifest.files}
+    total = sum(files[sha256].size_bytes - offset for sha256, offset in missing.items())
+    done = 0
+    for sha256, offset in missing.items():
+        yield from _send(terms, files[sha256], read.places[files[sha256].path], offset, done, total, progress)
+        done += files[sha256].size_bytes - offset
+    progress("proving", 0, 0)
+    fields = {
+        "name": asked.name, "files": read.manifest.files, "base": asked.base, "note": asked.note,
+        "reference": reference, "facts": dict(asked.facts),
+    }  # fmt: skip
+    said = {key: value for key, value in fields.items() if value}
+    path = "/v1/configs/models?dry_run=1" if asked.dry_run else "/v1/configs/models"
+    found: Pushed = yield from _patiently(terms, lambda: ask(terms, _packed("POST", path, said), _pushed))
+    return msgspec.structs.replace(found, sent_bytes=total)
+
+
+def _missing(terms: Terms, manifest: Manifest) -> Flow[dict[str, int]]:
+    request = _packed("POST", "/v1/uploads", {"files": manifest.files})
+    return (yield from ask(terms, request, lambda body: answers.decoded(_lacking, body).missing))
+
+
+def _send(
+    terms: Terms, file: File, place: Path, offset: int, before: int, total: int, progress: Progress
+) -> Flow[None]:
+    """All of a file from `offset` on. Where the server has more or less of it than we thought, it says so."""
+    first, length, losses = offset, FIRST_BYTES, 0
+    with place.open("rb") as reader:
+        while offset < file.size_bytes:
+            progress(f"sending {file.path}", before + max(0, offset - first), total)
+            reader.seek(offset)
+            part = reader.read(min(length, file.size_bytes - offset))
+            if not part:
+                raise InvalidInput(f"{place} was changed while it was sent; push again")
+            began, was = terms.now(), offset
+            try:
+                offset = yield from ask(terms, _part(file, offset, part), _offset)
+                length = _next_length(length, terms.now() - began)
+            except (Conflict, RequestTimeout, ServerUnreachable) as error:
+                losses += 1
+                if losses > MOST_LOSSES or (isinstance(error, Conflict) and "offset" not in error.detail):
+                    raise
+                if isinstance(error, Conflict):
+                    offset = int(error.detail["offset"])
+                else:
+                    length = max(length // 4, LEAST_BYTES)
+                    yield Sleep(backoff_s(losses, terms.chance()))
+            losses = 0 if offset > was else losses
+    progress(f"sending {file.path}", before + file.size_bytes - first, total)
+
+
+def _next_length(length: int, took_s: float) -> int:
+    if took_s < QUICK_S:
+        return min(length * 2, MOST_BYTES)
+    return max(length // 2, LEAST_BYTES) if took_s > SLOW_S else length
+
+
+def _patiently(terms: Terms, begin: Callable[[], Flow[Any]]) -> Flow[Any]:
+    """A request that may be sent again however often it was lost: it comes to the same each time."""
+    losses = 0
+    while True:
+        try:
+            return (yield from begin())
+        except ServerUnreachable:
+            losses += 1
+            if losses > MOST_LOSSES:
+                raise
+        yield Sleep(backoff_s(losses, terms.chance()))
+
+
+def alias(terms: Terms, name: str, alias: str, version: int) -> Call[dict[str, Any]]:
+    path = f"{_path(name)}/aliases/{quote(alias, safe='', errors='replace')}"
+    return only(ask(terms, _packed("PUT", path, {"version": version}), answers.description))
+
+
+def rollback(terms: Terms, name: str, alias: str, version: int) -> Call[dict[str, Any]]:
+    fields = {"alias": alias, "version": version}
+    return only(ask(terms, _packed("POST", f"{_path(name)}/rollback", fields), answers.description))
+
+
+def remove(terms: Terms, name: str) -> Call[dict[str, Any]]:
+    return only(ask(terms, Request("DELETE", _path(name), _JSON), answers.description))
+
+
+def history(terms: Terms, name: str) -> Call[list[dict[str, Any]]]:
+    def events(body: bytes) -> list[dict[str, Any]]:
+        return list(answers.description(body)["history"])
+
+    return only(ask(terms, Request("GET", f"{_path(name)}/history", _JSON), events))
+
+
+def pushed(terms: Terms, name: str) -> Call[dict[str, Any]]:
+    return only(ask(terms, Request("GET", _path(name), _JSON), answers.description))
+
+
+_JSON = {"accept": "application/json"}
+
+
+def _path(name: str) -> str:
+    """With `__` for the slash: `team/history` would be taken for the history of `team`."""
+    return f"/v1/configs/models/{quote(name.replace('/', '__'), safe='@', errors='replace')}"
+
+
+def _packed(method: str, path: str, fields: Mapping[str, Any]) -> Request:
+    headers = {**_JSON, "content-type": "application/msgpack"}
+    return Request(method, path, headers, msgspec.msgpack.encode(fields))
+
+
+def _part(file: File, offset: int, part: bytes) -> Request:
+    named = quote(file.path, safe="/", errors="replace")
+    path = f"/v1/uploads/{file.sha256}?offset={offset}&size={file.size_bytes}&path={named}"
+    return Request("PUT", path, {**_JSON, "content-type": "application/octet-stream"}, part)
+
+
+def _offset(body: bytes) -> int:
+    return answers.decoded(_received, body).offset
+
+
+def _pushed(body: bytes) -> Pushed:
+    return answers.decoded(_done, body)
+
+
+class _Lacking(msgspec.Struct, frozen=True):
+    missing: dict[str, int]
+
+
+class _Received(msgspec.Struct, frozen=True):
+    offset: int
+
+
+_limits = msgspec.json.Decoder(Limits)
+_lacking = msgspec.json.Decoder(_Lacking)
+_received = msgspec.json.Decoder(_Received)
+_done = msgspec.json.Decoder(Pushed)
