@@ -42,7 +42,7 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class Publisher:
-    """`nodes` are those that compute, as they last told of themselves; `announce` tells everyone of a new state."""
+    """`nodes` are those that compute, as they last told of themselves; `announce` tells everyone of a state."""
 
     def __init__(
         self,
@@ -162,8 +162,8 @@ class Publisher:
                 status, data = await _whole(inbox)
         except TimeoutError:
             raise DeadlineExceeded(
-                f"{asked.name} was not proved within {self._within_s:.0f} s: every node that could is busy, or the "
-                "model takes longer than that to fetch and load"
+                f"{asked.name} was not proved within {self._within_s:.0f} s: every node that could is busy, or it "
+                "takes longer than that to fetch and load"
             ) from None
         finally:
             inbox.close()

@@ -97,6 +97,11 @@ class Agent:
         here = models | self._roster.adapters
         return {name: model for name, model in here.items() if not isinstance(model.card.source, Artifact)}
 
+    def adapters_held(self) -> dict[str, int]:
+        """How many LoRA adapters the replicas of each line hold."""
+        lines = self.scheduler.lines.items()
+        return {name: sum(len(replica.shelf.held) for replica in line.replicas) for name, line in lines}
+
     @property
     def memory_budget_bytes(self) -> int:
         return self._settings.memory_bytes
@@ -149,6 +154,10 @@ class Agent:
 
     def cancelled(self, job_id: str) -> None:
         self.scheduler.cancelled(job_id, time.time())
+
+    def take_up(self, name: str) -> None:
+        """Raises ModelNotFound for what is not here, ModelLoadFailed where this node has no engine for it."""
+        self._roster.take_up(name)
 
     def names_changed(self) -> None:
         """What was pushed is other than it was: seen to once everything that came with it has been heard."""

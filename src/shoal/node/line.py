@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.catalog import Model, proof
 from shoal.node import batching, pulling
-from shoal.node.adapters import Failure
+from shoal.node.adapters import Failure, states_of
 from shoal.node.cost import Cost, Learner
 from shoal.node.replica import Flight, Replica
 from shoal.node.tickets import Ticket
@@ -63,6 +63,7 @@ class Line:
         self.load_attempts = 0
         self.failure: ShoalError | None = None
         self.failed_until = 0.0
+        self.is_proved = False
         self.adapters_wanted: dict[str, float] = {}  # by digest, since when some wait for it and no replica has it
         self.adapters_failed: dict[str, Failure] = {}  # by digest, until they may be tried again
 
@@ -200,4 +201,5 @@ class Line:
             flying_items=self.flying,
             loaded_at=min((replica.loaded_at for replica in self.replicas), default=0.0),
             failure=self.failure.message if failed and self.failure else "",
+            adapters=states_of([replica.shelf for replica in self.replicas], self.adapters_failed.values(), now),
         )

@@ -76,13 +76,15 @@ class Roster:
             if model.card.base:
                 adapters[model.name] = model
             else:
-                self._know(model, anew)
+                self._know_if_can(model, anew)
         self._know_adapters(adapters)
         for name in list(self._scheduler.lines):
             try:
-                self.take_up(name, anew=anew)
+                model = self._models.resolve(name)
             except ShoalError:
                 self._scheduler.forget(name, time.time())
+            else:
+                self._know_if_can(model, anew)
 
     def remember(self) -> None:
         """Keep what was learned since the last time on disk."""
@@ -99,19 +101,30 @@ class Roster:
             if old.digest not in digests:
                 self._scheduler.replaced_adapter(old, self.adapters.get(name), time.time())
 
-    def _know(self, model: Model, anew: bool) -> None:
-        known = self._scheduler.lines.get(model.name)
-        if known is not None and known.model.digest == model.digest and not anew:
-            return
+    def _know_if_can(self, model: Model, anew: bool) -> None:
         try:
-            profile = devices.profile_for(model, self._profiles)
+            self._know(model, anew)
         except ShoalError as error:
             log.error("a model cannot be served here", extra=logs.fields(model=model.name, reason=error.message))
+
+    def _know(self, model: Model, anew: bool) -> None:
+        """1. As it was. 2. What was proved here has got its name. 3. New, or other than it was."""
+        known = self._scheduler.lines.get(model.name)
+        if known is not None and known.model.digest == model.digest and not anew:  # 1
             return
+        if known is None and (proved := self._proved(model)):  # 2
+            self._scheduler.rename(proved, model, time.time())
+            return
+        profile = devices.profile_for(model, self._profiles)  # 3
         measured = self._measured.load(model.digest, _way(model, profile))
         if measured.footprint_bytes > devices.memory_bytes():
             measured.footprint_bytes = 0  # of another machine, or nonsense
         self._scheduler.know(model, profile, measured, time.time())
+
+    def _proved(self, model: Model) -> str:
+        """The line of our own in which these files were proved; "" for none."""
+        lines = self._scheduler.lines.values() if model.version and not model.variant else ()
+        return next((x.model.name for x in lines if x.is_proved and x.model.digest == model.digest), "")
 
 
 def _way(model: Model, profile: Profile) -> str:

@@ -89,6 +89,10 @@ class Scheduler:
             self._loading.let_go(line)
             self._advance(line, now)
 
+    def proved(self, name: str) -> None:
+        """The model in this line of our own works."""
+        self.lines[name].is_proved = True
+
     def rename(self, name: str, model: Model, now: float) -> None:
         """What was proved in a line of our own is one that all can ask for; its processes go on."""
         line = self.lines[model.name] = self.lines.pop(name)

@@ -26,6 +26,14 @@ class NodeStock:
             return self._store.resolve(name)
         return finding.chosen(parse_name(f"{asked.name}:{asked.variant}"), pushed, {}, {})
 
+    def by_words(self) -> dict[str, Model]:
+        """By what clients call them, without versions."""
+        return self._store.models() | self._pushed.models()
+
+    def is_told(self, digest: str) -> bool:
+        """Whether some pushed name means these files."""
+        return digest in self._pushed.digests()
+
     def models(self) -> dict[str, Model]:
         """By name: what is installed, and of each pushed model what its name and aliases mean. Adapters have no
         line of their own, so that all their versions are here."""
