@@ -1,5 +1,5 @@
-"""One push on trial: its files fetched, looked at as `shoal add` does, loaded by the ordinary scheduler in a line that
-nobody can ask for, and a few rows of it computed, every value finite and near the reference that came with it.
+"""One push on trial: its files fetched, looked at as `shoal add` does, loaded by the ordinary scheduler in a line
+that nobody can ask for, and a few rows of it computed: every value finite, and near the reference that came with it.
 
 What was proved stays in memory until its name is told; then it is served from there.
 """
@@ -49,7 +49,7 @@ class Trial:
         self._until: asyncio.TimerHandle | None = None
 
     async def prove(self, asked: Prove, deadline: float) -> Proved:
-        """Raises a ShoalError with the reason: InvalidInput for what lies in the push, others for what does not."""
+        """Raises a ShoalError with the reason: InvalidInput for what lies in the push, or another."""
         self.let_go()
         folder = await self._files.artifact(asked.digest)
         card = Card(name=asked.name, source=Artifact(asked.digest), facts=asked.facts)
@@ -169,9 +169,10 @@ def _refused(name: str, why: str, code: str) -> InvalidInput:
 def _differs(name: str, rows: Sequence[Row], agreement: Agreement, profile: Profile) -> InvalidInput:
     what = "agreement" if rows[0].pair is not None else "cosine"
     return InvalidInput(
-        f"{name} does not compute what its reference says: of {agreement.rows} rows the worst has a {what} of "
-        f"{agreement.nearest:.5f} (row {agreement.where}, {rows[agreement.where].text[:60]!r}), and {agreement.bar} "
-        f"is needed ({profile.dtype} on {profile.runtime}). Are prompt, pooling and normalisation the same?",
+        f"{name} does not compute what its reference says: of {agreement.rows} rows the worst, row "
+        f"{agreement.where} ({rows[agreement.where].text[:60]!r}), has a {what} of {agreement.nearest:.5f}, and "
+        f"{agreement.bar} is needed ({profile.dtype} on {profile.runtime}). Are prompt, pooling and normalisation "
+        "the same?",
         nearest=agreement.nearest,
         bar=agreement.bar,
         row=agreement.where,
