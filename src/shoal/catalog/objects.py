@@ -6,17 +6,23 @@ extra `cluster` brings.
 """
 
 import asyncio
+import contextlib
 import errno
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from shoal.protocol.errors import ResourceExhausted
+from shoal.protocol.errors import InvalidInput, ResourceExhausted, StorageUnavailable
 
 PART_BYTES = 8 * 1024 * 1024
+_SCHEMES = ("s3://", "gs://", "az://")
+_REQUEST_WITHIN, _CONNECTED_WITHIN = timedelta(seconds=60), timedelta(seconds=10)
+_RETRIES, _RETRIED_WITHIN = 5, timedelta(seconds=30)
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -34,15 +40,21 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Objects(ABC):
-    """Every way to fail but NotThere is a ShoalError: StorageUnavailable, ResourceExhausted."""
+    """What the store refuses, or cannot do just now, is raised as StorageUnavailable or ResourceExhausted."""
 
     @classmethod
     def open(cls, url: str) -> "Objects":
         """A folder by its path or file:// URL, or s3:// gs:// az:// and a bucket, maybe with a prefix; credentials
-        are found as obstore finds them, in the environment. Raises InvalidInput for anything else."""
+        are found as obstore finds them, in the environment. Nothing is asked of it yet. Raises InvalidInput."""
         from shoal.catalog.objects_folder import FolderObjects
 
-        return FolderObjects(Path(url.removeprefix("file://")).expanduser())
+        scheme, is_url, rest = url.partition("://")
+        if is_url and scheme != "file":
+            return BucketObjects(url)
+        path = Path(rest if is_url else url).expanduser()
+        if not url or (is_url and not path.is_absolute()):
+            raise InvalidInput(f"{url!r} is no folder, nor a bucket ({', '.join(_SCHEMES)})", setting="--objects")
+        return FolderObjects(path.absolute())
 
     @abstractmethod
     async def get(self, key: str) -> bytes:
@@ -99,3 +111,95 @@ class Objects(ABC):
         """Remove what writers that died have left behind and no key names; how many. A bucket leaves nothing that
         we see: its rule for unfinished multipart uploads removes those."""
         return 0
+
+
+class BucketObjects(Objects):
+    """Which requests are tried again, and how long, is obstore's affair, within what is said here."""
+
+    def __init__(self, url: str) -> None:
+        """Raises InvalidInput for a URL of another kind, and where obstore is not installed."""
+        self.url = url
+        if not url.startswith(_SCHEMES):
+            raise InvalidInput(
+                f"{url} names no object store that is known; there are folders, {', '.join(_SCHEMES)}",
+                setting="--objects",
+            )
+        try:
+            from obstore.exceptions import AlreadyExistsError, BaseError
+            from obstore.store import from_url
+        except ImportError as error:
+            raise InvalidInput(f"{url} needs obstore: `pip install 'shoal[cluster]'` brings it") from error
+        self._exists, self._failed = AlreadyExistsError, BaseError
+        try:
+            self._store: Any = from_url(
+                url,
+                client_options={"timeout": _REQUEST_WITHIN, "connect_timeout": _CONNECTED_WITHIN},
+                retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRIED_WITHIN},
+            )
+        except (BaseError, ValueError) as error:
+            raise InvalidInput(f"{url}: {_first_line(error)}", setting="--objects") from error
+
+    async def get(self, key: str) -> bytes:
+        with self._answering(key):
+            found = await self._store.get_async(key)
+            return bytes(await found.bytes_async())
+
+    async def size_of(self, key: str) -> int | None:
+        try:
+            with self._answering(key):
+                return int((await self._store.head_async(key))["size"])
+        except NotThere:
+            return None
+
+    async def put(self, key: str, data: bytes) -> None:
+        with self._answering(key):
+            await self._store.put_async(key, data, use_multipart=False)
+
+    async def put_parts(self, key: str, parts: AsyncIterator[bytes]) -> None:
+        with self._answering(key):
+            await self._store.put_async(key, parts, chunk_size=PART_BYTES, max_concurrency=2)
+
+    async def create(self, key: str, data: bytes) -> bool:
+        with self._answering(key):
+            try:
+                await self._store.put_async(key, data, mode="create", use_multipart=False)
+            except self._exists:
+                return False
+            return True
+
+    async def list(self, prefix: str) -> list[Found]:
+        found: list[Found] = []
+        with self._answering(prefix):
+            async for batch in self._store.list(prefix.removesuffix("/") or None):
+                for entry in batch:
+                    modified = entry["last_modified"].timestamp()
+                    found.append(Found(entry["path"], entry["size"], modified, entry["e_tag"] or ""))
+        return sorted(found, key=lambda one: one.key)
+
+    async def delete(self, key: str) -> None:
+        with contextlib.suppress(NotThere), self._answering(key):
+            await self._store.delete_async(key)
+
+    async def parts(self, key: str) -> AsyncIterator[bytes]:
+        """By ranges: each is a request of its own, so that one that fails is asked for again alone."""
+        with self._answering(key):
+            size = (await self._store.head_async(key))["size"]
+        for begin in range(0, size, PART_BYTES):
+            with self._answering(key):
+                part = await self._store.get_range_async(key, start=begin, end=min(begin + PART_BYTES, size))
+            yield bytes(part)
+
+    @contextlib.contextmanager
+    def _answering(self, key: str) -> Iterator[None]:
+        """obstore's exceptions become ours."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise NotThere(key) from error
+        except (self._failed, OSError) as error:
+            raise StorageUnavailable(f"the object store {self.url}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """Without the server's page and obstore's own notes."""
+    return str(error).partition("\n")[0].partition("<")[0].strip(" :")
