@@ -30,19 +30,13 @@ def rows_of(card: "Card", model: "Model | None") -> list[tuple[str, str]]:
     """Label and words for each thing worth knowing of a model, or of a card whose files are not here."""
     rows = [("model", card.name), ("what", card.title)]
     if model is not None:
-        facts = model.facts
+        task, family, *gives = what_it_does(model)
         rows += [
-            ("task", ", ".join(facts.tasks)),
-            ("family", f"{facts.family}, from {facts.files}" if facts.files != "none" else "none: a stand-in"),
+            task,
+            family,
             ("runtime", runtime_of(model)[0]),
             ("profile", _settled(model)),
-            ("vector", _vector(model) if facts.dims else ""),
-            ("words", _words(model)),
-            ("tokens", _tokens(model)),
-            ("score", _score(model) if "score" in facts.tasks else ""),
-            ("labels", ", ".join(facts.labels)),
-            ("limit", f"{facts.max_tokens} tokens"),
-            ("prompts", "\n".join(_prompts(model))),
+            *gives,
             ("variants", "\n".join(_variants(model))),
             ("size", megabytes(model.size_bytes) + (", kept" if model.keep else "")),
         ]
@@ -55,6 +49,22 @@ def rows_of(card: "Card", model: "Model | None") -> list[tuple[str, str]]:
         ("files", _files(card, model)),
     ]
     return [(label, words) for label, words in rows if words]
+
+
+def what_it_does(model: "Model") -> list[tuple[str, str]]:
+    """Label and words for what was read from its files, the task first; no words where it has no such thing."""
+    facts = model.facts
+    return [
+        ("task", ", ".join(facts.tasks)),
+        ("family", f"{facts.family}, from {facts.files}" if facts.files != "none" else "none: a stand-in"),
+        ("vector", _vector(model) if facts.dims else ""),
+        ("words", _words(model)),
+        ("tokens", _tokens(model)),
+        ("score", _score(model) if "score" in facts.tasks else ""),
+        ("labels", ", ".join(facts.labels)),
+        ("limit", f"{facts.max_tokens} tokens"),
+        ("prompts", "\n".join(_prompts(model))),
+    ]
 
 
 def print_rows(rows: list[tuple[str, str]]) -> None:

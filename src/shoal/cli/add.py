@@ -1,14 +1,6 @@
 """`shoal add`: bring a model's files here, from wherever they are, and say what was found in them."""
 
-import contextlib
-import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 import typer
-
-if TYPE_CHECKING:
-    from shoal.catalog import Report
 
 
 def command(app: typer.Typer) -> None:
@@ -27,9 +19,10 @@ def command(app: typer.Typer) -> None:
         """Bring a model here, so that it can be served."""
         from shoal.catalog.store import Store
         from shoal.cli import _card
+        from shoal.cli._progress import progress
 
         try:
-            with _progress() as report:
+            with progress() as report:
                 model = Store().add(
                     what, name=name or None, report=report, disk=disk, evict=evict, keep=keep, base=base
                 )
@@ -37,31 +30,3 @@ def command(app: typer.Typer) -> None:
             typer.echo("interrupted: nothing was added; add it again to go on", err=True)
             raise typer.Exit(130) from None
         _card.print_rows(_card.rows_of(model.card, model))
-
-
-@contextlib.contextmanager
-def _progress() -> "Iterator[Report]":
-    """A bar on a terminal; where there is none, a line for each new thing that is done."""
-    if not sys.stderr.isatty():
-        said: set[str] = set()
-
-        def say(stage: str, done: int, total: int) -> None:
-            if stage not in said:
-                typer.echo(stage, err=True)
-                said.add(stage)
-
-        yield say
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
-
-    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[sizes]}")
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("starting", total=None, sizes="")
-        yield lambda stage, done, total: progress.update(
-            bar, description=stage, completed=done, total=total or None, sizes=_sizes(done, total)
-        )
-
-
-def _sizes(done: int, total: int) -> str:
-    return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB" if total else ""
