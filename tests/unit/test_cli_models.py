@@ -10,7 +10,7 @@ from model_folders import write_encoder, write_json, write_scorer
 
 from shoal import cli
 from shoal.cli import _card
-from shoal.cli.add import _sizes
+from shoal.cli._progress import _sizes
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
