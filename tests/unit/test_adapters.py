@@ -53,10 +53,10 @@ class World:
 
     def take(self, adapter, worker=None, size=None):
         digest = self.adapters[adapter].digest
-        self.scheduler.took_adapter(worker or self.workers[0], digest, size or MB, self.now)
+        self.scheduler.taking.took(worker or self.workers[0], digest, size or MB, self.now)
 
     def fail(self, adapter, error, worker=None):
-        self.scheduler.adapter_failed(worker or self.workers[0], self.adapters[adapter].digest, error, self.now)
+        self.scheduler.taking.failed(worker or self.workers[0], self.adapters[adapter].digest, error, self.now)
 
     def answer_all(self, worker=None):
         worker = worker or self.workers[0]
@@ -279,7 +279,7 @@ def test_a_runtime_that_never_says_what_became_of_an_adapter_is_ended():
     world.now += TAKE_WITHIN_S + 1
     world.scheduler.check(world.now)
     assert world.do.killed == [], "its files may still be on their way"
-    world.scheduler.told_adapter(1, "of a", world.now)
+    world.scheduler.taking.told(1, "of a", world.now)
     world.now += TAKE_WITHIN_S + 1
     world.scheduler.check(world.now)
     assert world.do.killed == [1]
@@ -309,9 +309,9 @@ def test_a_replaced_adapter_serves_what_is_new_and_ends_what_it_began():
     fresh = model("a", base="base")
     fresh = type(fresh)(card=fresh.card, facts=fresh.facts, folder=fresh.folder, digest="new a", size_bytes=MB)
     world.ask("not begun", "a")
-    world.scheduler.replaced_adapter(world.adapters["a"], fresh, world.now)
+    world.scheduler.taking.replaced(world.adapters["a"], fresh, world.now)
     assert world.do.taken[-1] == (1, "new a")
-    world.scheduler.took_adapter(1, "new a", MB, world.now)
+    world.scheduler.taking.took(1, "new a", MB, world.now)
     while world.line.busy:
         world.answer_all()
         world.later(0.1)
@@ -323,10 +323,10 @@ def test_a_replaced_adapter_serves_what_is_new_and_ends_what_it_began():
 def test_a_removed_adapter_is_let_go_and_what_waits_for_it_is_told():
     world = World()
     world.ask("1", "a")
-    world.scheduler.replaced_adapter(world.adapters["a"], None, world.now)
+    world.scheduler.taking.replaced(world.adapters["a"], None, world.now)
     assert world.refused == {"1": ModelNotFound}
     world.take("a")
-    world.scheduler.replaced_adapter(world.adapters["a"], None, world.now)
+    world.scheduler.taking.replaced(world.adapters["a"], None, world.now)
     assert world.do.let_go == [(1, "of a")]
 
 

@@ -40,9 +40,13 @@ CLUSTER = Overview(
         ModelOverview(name="acme/quiet", status=READY),
         ModelOverview(name="acme/pressed", status=ModelStatus(state="loading")),
         ModelOverview(name="acme/broken", status=ModelStatus(state="failed", failure="no such file")),
+        ModelOverview(name="team/lora", status=ModelStatus(state="ready"), base="acme/quiet"),
+        ModelOverview(name="team/other", status=ModelStatus(state="absent"), base="acme/quiet"),
     ],
     lines=[
-        LineOverview(model="acme/quiet", busy_share=0.7, items_per_s=70, useful_tokens_per_s=6300, nodes=2),
+        LineOverview(
+            model="acme/quiet", busy_share=0.7, items_per_s=70, useful_tokens_per_s=6300, nodes=2, adapters=41
+        ),
         LineOverview(model="acme/pressed", queued_jobs=1234, oldest_s=7.25),
     ],
     nodes=[node("node-b", 0.2), node("node-a", 0.95), node("node-c", 0.0, draining=True)],
@@ -104,3 +108,11 @@ def test_an_empty_server_and_one_that_is_gone_say_so():
     assert "not ready: no node has joined" in text
     assert "No model is in memory" in text
     assert "no answer" in shown(trouble="no answer from http://here")
+
+
+def test_adapters_are_counted_at_their_base_and_have_no_line_of_their_own():
+    text = shown()
+    assert "team/lora" not in text
+    assert "Adapters: 1 ready, 1 not loaded" in text
+    assert any("acme/quiet" in line and "41" in line.split() for line in text.splitlines())
+    assert "41" not in shown(width=110).split()

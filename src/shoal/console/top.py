@@ -4,7 +4,7 @@ Where the room is too narrow, columns go, the least needed first; where it is to
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 import msgspec
@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shoal.protocol.status import LineOverview, ModelStatus, NodeStatus, Overview
+from shoal.protocol.status import LineOverview, ModelOverview, ModelStatus, NodeStatus, Overview
 
 T = TypeVar("T")
 _BAR = 8
@@ -80,14 +80,19 @@ def _totals(status: Overview) -> Text:
 def _foot(status: Overview, trouble: str) -> Text:
     if trouble:
         return Text(f"\n{trouble}", "bold red")
-    states: Counter[str] = Counter(model.status.state for model in status.models)
-    models = ", ".join(f"{states[state]} {_WORDS.get(state, state)}" for state in _ORDER if states[state])
-    foot = Text(f"\nModels: {models or 'none here'}", "dim")
+    foot = Text(f"\nModels: {_states(model for model in status.models if not model.base) or 'none here'}", "dim")
+    if adapters := _states(model for model in status.models if model.base):
+        foot.append(f"\nAdapters: {adapters}")
     refused = sorted(status.traffic.refusals.items(), key=lambda entry: -entry[1])
     if refused:
         counts = "  ".join(f"{code}\u00a0{_count(count)}" for code, count in refused)
         foot.append_text(Text.assemble("\nRefused so far: ", (counts, "red")))
     return foot
+
+
+def _states(models: Iterable[ModelOverview]) -> str:
+    states: Counter[str] = Counter(model.status.state for model in models)
+    return ", ".join(f"{states[state]} {_WORDS.get(state, state)}" for state in _ORDER if states[state])
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -100,7 +105,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 def _rows(status: Overview) -> list[_Row]:
-    """The most pressing first."""
+    """The most pressing first. Adapters are counted at their base."""
     lines = {line.model: line for line in status.lines}
     holders = Counter(
         name for node in status.nodes for name, model in node.models.items() if model.state == "ready"
@@ -108,7 +113,7 @@ def _rows(status: Overview) -> list[_Row]:
     found = [
         _Row(name := model.name, model.status, lines.get(name, LineOverview(model=name)), holders[name])
         for model in status.models
-        if model.name in lines or model.status.state != "absent"
+        if not model.base and (model.name in lines or model.status.state != "absent")
     ]
     return sorted(found, key=_pressure)
 
@@ -231,6 +236,7 @@ _LINES: tuple[Column[_Row], ...] = (
     Column("Items/s", lambda row: _number(row.line.items_per_s, _rate), need=110),
     Column("Fill", lambda row: _percent(row.line.fill), need=90),
     Column("Padding", lambda row: _percent(row.line.padding, 0.3), need=120),
+    Column("Adapters", lambda row: _number(row.line.adapters, _count), need=120),
     Column("Memory", lambda row: _number(row.model.memory_bytes, _size), need=70),
 )
 

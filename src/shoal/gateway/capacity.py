@@ -3,11 +3,26 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shoal.catalog import Model
 from shoal.protocol.status import ModelStatus, NodeStatus
 from shoal.queue import Depth
 
 STATES = {"absent": "available", "ready": "loaded", "stopping": "unloading"}
 _GPUS = ("cuda", "mps")
+_ABSENT = ModelStatus(state="absent")
+
+
+def status_of(model: Model, states: Mapping[str, ModelStatus]) -> ModelStatus:
+    """What a model is doing. An adapter is ready where a ready base has it in memory; its base's bytes are not its
+    own."""
+    if not model.card.base:
+        return states.get(model.name, _ABSENT)
+    base = states.get(model.card.base, _ABSENT)
+    here = base.adapters.get(model.name)
+    return ModelStatus(
+        state=here if here is not None and (here != "ready" or base.state == "ready") else "absent",
+        runtime=base.runtime, device=base.device, dtype=base.dtype, tolerance=base.tolerance,
+    )  # fmt: skip
 
 
 def summary(nodes: Sequence[NodeStatus], states: Mapping[str, ModelStatus], per_second: float) -> dict[str, Any]:
@@ -25,25 +40,23 @@ def workers(nodes: Sequence[NodeStatus]) -> list[dict[str, Any]]:
 
 
 def models(
-    names: Sequence[str],
+    all_models: Sequence[Model],
     nodes: Sequence[NodeStatus],
     states: Mapping[str, ModelStatus],
     depths: Mapping[str, Depth],
 ) -> list[dict[str, Any]]:
-    absent = ModelStatus(state="absent")
-
-    def holders(name: str) -> list[NodeStatus]:
-        return [node for node in nodes if node.models.get(name, absent).state == "ready"]
+    def holders(model: Model) -> list[NodeStatus]:
+        return [node for node in nodes if status_of(model, node.models).state == "ready"]
 
     return [
         {
-            "name": name,
-            "state": STATES.get(state := states.get(name, absent).state, state),
-            "worker_count": len(holders(name)),
-            "gpu_types": sorted({_kind(node) for node in holders(name)}),
-            "total_queue_depth": depths[name].jobs if name in depths else 0,
+            "name": model.name,
+            "state": STATES.get(state := status_of(model, states).state, state),
+            "worker_count": len(holders(model)),
+            "gpu_types": sorted({_kind(node) for node in holders(model)}),
+            "total_queue_depth": depths[model.name].jobs if model.name in depths else 0,
         }
-        for name in names
+        for model in all_models
     ]
 
 

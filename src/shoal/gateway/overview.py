@@ -73,4 +73,5 @@ def _line(model: str, depth: Depth | None, told: list[LineStatus], now: float) -
         given_back=sum(status.given_back for status in told),
         redelivered=sum(status.redelivered for status in told),
         claimed_loads=sum(status.claimed_loads for status in told),
+        adapters=sum(status.adapters for status in told),
     )

@@ -20,7 +20,6 @@ from shoal.queue import Depth, Queue, gauges
 from shoal.version import __version__
 
 States = Callable[[], Mapping[str, ModelStatus]]
-_ABSENT = ModelStatus(state="absent")
 
 
 class Listing(Protocol):
@@ -108,13 +107,12 @@ class Pages:
     async def cluster_status(self) -> bytes:
         """What `/ws/cluster-status` says once a second."""
         nodes, states, depths = self._nodes(), self._states(), await self._depths()
-        names = [model.name for model in self._with_variants(states)]
         return msgspec.json.encode(
             {
                 "timestamp": time.time(),
                 "cluster": self._summary(),
                 "workers": capacity.workers(nodes),
-                "models": capacity.models(names, nodes, states, depths),
+                "models": capacity.models(self._with_variants(states), nodes, states, depths),
             }
         )
 
@@ -141,7 +139,7 @@ class Pages:
             {
                 "model_id": model.name,
                 "model_sha": model.card.revision,
-                "model_dtype": self._states().get(model.name, _ABSENT).dtype or None,
+                "model_dtype": capacity.status_of(model, self._states()).dtype or None,
                 "model_type": kind,
                 "max_input_length": facts.max_tokens,
                 "auto_truncate": True,
@@ -183,7 +181,7 @@ class Pages:
         models = [
             self._described(model, states)
             | {
-                "status": states.get(model.name, _ABSENT),
+                "status": capacity.status_of(model, states),
                 "queued_jobs": depths[model.name].jobs if model.name in depths else 0,
             }
             for model in self._with_variants(states)
@@ -199,11 +197,14 @@ class Pages:
         return _json(200, totals | {"models": models, "lines": lines, "nodes": nodes})
 
     def _in_order(self) -> list[Model]:
-        """The defaults first, encoders before the rest, then by name."""
-        return sorted(
-            self._listing.models().values(),
-            key=lambda model: (not model.card.default, model.facts.tasks, model.name),
-        )
+        """The defaults first, encoders before the rest, then by name; adapters after their base."""
+        models = self._listing.models()
+
+        def key(model: Model) -> tuple[bool, tuple[str, ...], str, bool, str]:
+            whole = models.get(model.card.base, model)
+            return not whole.card.default, whole.facts.tasks, whole.name, bool(model.card.base), model.name
+
+        return sorted(models.values(), key=key)
 
     def _with_variants(self, states: Mapping[str, ModelStatus]) -> list[Model]:
         """Each model, then those of its variants that were ever asked for here."""
@@ -215,7 +216,7 @@ class Pages:
 
     def _described(self, model: Model, states: Mapping[str, ModelStatus]) -> dict[str, Any]:
         """One body for OpenAI's clients (id, object, …) and for the native ones (name, state, …)."""
-        status = states.get(model.name, _ABSENT)
+        status = capacity.status_of(model, states)
         facts = model.facts
         variants = variants_of(model.card, facts)
         return {
@@ -224,6 +225,7 @@ class Pages:
             "created": 0,
             "owned_by": model.name.partition("/")[0],
             "name": model.name,
+            "base": model.card.base or None,
             "loaded": status.state == "ready",
             "state": capacity.STATES.get(status.state, status.state),
             "last_error": {"message": status.failure} if status.failure else None,

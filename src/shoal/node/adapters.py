@@ -3,12 +3,13 @@
 Adapters are named by their digest, and admitted by their bytes.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 import msgspec
 
 from shoal.protocol.errors import ShoalError
+from shoal.protocol.status import MOST_ADAPTERS_TOLD, AdapterState
 
 MIN_RESIDENCY_S = 1.0
 """As residency's of models. Taking an adapter lasts tens of milliseconds: by this it is a few percent of all."""
@@ -19,6 +20,7 @@ MAX_WAIT_S = 2.0
 class Failure(msgspec.Struct, frozen=True):
     """Why an adapter cannot be had, and until when it is not tried again."""
 
+    name: str
     error: ShoalError
     until: float
 
@@ -134,6 +136,15 @@ def plan(
             close.append(digest)
             free += busy[digest].size_bytes
     return Plan("wait", close=tuple(close), until=now + MIN_RESIDENCY_S)
+
+
+def states_of(shelves: Sequence[Shelf], failures: Iterable[Failure], now: float) -> dict[str, AdapterState]:
+    """What to tell of a model's adapters, by name: where a replica has one, it is ready."""
+    held = {held.name: held.last_used for shelf in shelves for held in shelf.held.values()}
+    last = sorted(held, key=held.__getitem__)[-MOST_ADAPTERS_TOLD:]
+    found: dict[str, AdapterState] = {one.name: "failed" for one in failures if now < one.until}
+    found |= {coming.name: "loading" for shelf in shelves for coming in shelf.coming.values()}
+    return found | dict.fromkeys(last, "ready")
 
 
 def overflow(budget_bytes: int, shelf: Shelf, *, flying: Collection[str], wanted: Collection[str]) -> list[str]:

@@ -194,7 +194,7 @@ class Agent:
 
     def on_took_adapter(self, worker: int, digest: str, size_bytes: int, seconds: float) -> None:
         now = time.time()
-        self.scheduler.took_adapter(worker, digest, size_bytes, now)
+        self.scheduler.taking.took(worker, digest, size_bytes, now)
         replica = self.scheduler.workers.get(worker)
         if replica is not None and (held := replica.shelf.held.get(digest)) is not None:
             log.info(
@@ -211,7 +211,7 @@ class Agent:
             return
         name = replica.shelf.coming[digest].name
         log.error("adapter not taken", extra=logs.fields(adapter=name, code=error.code, reason=error.message))
-        self.scheduler.adapter_failed(worker, digest, error, time.time())
+        self.scheduler.taking.failed(worker, digest, error, time.time())
 
     def on_answer(self, worker: int, answer: frames.Answer) -> None:
         self.records.ran(self.scheduler.workers[worker], answer, time.time())

@@ -219,7 +219,7 @@ class Hands:
             return
         if worker in self.workers:
             self.workers[worker].take_adapter(adapter.digest, folder)
-            self.scheduler.told_adapter(worker, adapter.digest, time.time())
+            self.scheduler.taking.told(worker, adapter.digest, time.time())
 
     async def _ask_waiting(self, line: str) -> None:
         if await self._others_waiting(line):

@@ -6,7 +6,7 @@ Part of the scheduler: it changes lines and their replicas, and refuses the tick
 from collections import Counter
 from collections.abc import Iterable
 
-from shoal.node import residency
+from shoal.node import placement, residency
 from shoal.node.devices import on_device
 from shoal.node.effects import Effects
 from shoal.node.line import Line
@@ -68,6 +68,22 @@ class Loading:
             line.replicas.append(replica)
         elif plan.until is not None:
             self._do.wake_at(plan.until)
+
+    def wants(self, line: Line, now: float) -> bool:
+        """1. There is no replica, and one is wanted. 2. A pinned model is held by every device. 3. What waits is
+        worth another, and none is on its way."""
+        if not line.replicas:
+            return line.wants_process  # 1
+        if len(line.replicas) == len(self._devices) or line.successor is not None:
+            return False
+        if line.pinned:
+            return True  # 2
+        if not line.waiting or any(replica.status != "ready" for replica in line.replicas):
+            return False
+        wait = placement.predicted_wait(
+            line.tokens_waiting, line.learner.cost, line.profile.batch_tokens, line.streams
+        )
+        return placement.is_worth_a_load(wait, now - line.waiting.oldest, line.known.load_s)  # 3
 
     def room_for(self, line: Line, now: float) -> residency.Plan:
         """What it would take to hold one replica of the line."""

@@ -99,7 +99,7 @@ class Roster:
         digests = {model.digest for model in adapters.values()}
         for name, old in before.items():
             if old.digest not in digests:
-                self._scheduler.replaced_adapter(old, self.adapters.get(name), time.time())
+                self._scheduler.taking.replaced(old, self.adapters.get(name), time.time())
 
     def _know_if_can(self, model: Model, anew: bool) -> None:
         try:

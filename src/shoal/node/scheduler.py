@@ -7,7 +7,6 @@ process: the caller passes `now` and an `Effects`.
 from collections.abc import Sequence
 
 from shoal.catalog import Model
-from shoal.node import placement
 from shoal.node.effects import Effects
 from shoal.node.feeding import Feeding
 from shoal.node.line import Known, Line
@@ -38,7 +37,9 @@ class Scheduler:
         self._feeding = Feeding(effects, self.tickets)
         self.peers = peers or Peers()
         self._loading = Loading(settings, effects, self.lines, self.workers, self.tickets, self.peers)
-        self._taking = Taking(settings, effects, self._feeding, self.tickets)
+        self.taking = Taking(
+            settings, effects, self.lines, self.workers, self.tickets, self._feeding, self._advance
+        )
         self.neighbours = Neighbours(settings, effects, self.peers, self._feeding, self._loading, self.tickets)
 
     def close(self) -> None:
@@ -74,13 +75,6 @@ class Scheduler:
         self._let_go(line, now)
         if not line.replicas:
             del self.lines[name]
-
-    def replaced_adapter(self, old: Model, new: Model | None, now: float) -> None:
-        """A LoRA adapter's files are others, or it was removed."""
-        for line in self.lines.values():
-            if line.model.plain_name == old.card.base:
-                self._taking.replaced(line, old, new, now)
-                self._advance(line, now)
 
     def _let_go(self, line: Line, now: float) -> None:
         if not line.replicas and line.successor is not None:
@@ -239,7 +233,7 @@ class Scheduler:
             self.load_failed(worker, ModelLoadFailed("the runtime process died while loading"), False, now)
             return
         self._loading.gone(replica)
-        self._taking.died(replica, now)
+        self.taking.died(replica, now)
         self._feeding.orphaned(replica.line, list(replica.flying.values()))
         self._advance(replica.line, now)
         self._load_waiting(now)
@@ -250,24 +244,6 @@ class Scheduler:
         if replica is not None:
             self._loading.gone(replica)
             self._load_waiting(now)
-
-    def told_adapter(self, worker: int, digest: str, now: float) -> None:
-        """Its files are there, and the runtime was told to take it."""
-        replica = self.workers.get(worker)
-        if replica is not None and digest in replica.shelf.coming:
-            replica.shelf.coming[digest].told_at = now
-
-    def took_adapter(self, worker: int, digest: str, size_bytes: int, now: float) -> None:
-        replica = self.workers.get(worker)
-        if replica is not None:
-            self._taking.took(replica, digest, size_bytes, now)
-            self._advance(replica.line, now)
-
-    def adapter_failed(self, worker: int, digest: str, error: ShoalError, now: float) -> None:
-        replica = self.workers.get(worker)
-        if replica is not None:
-            self._taking.failed(replica, digest, error, now)
-            self._advance(replica.line, now)
 
     def measured_footprint(self, worker: int, footprint: int) -> None:
         replica = self.workers.get(worker)
@@ -286,21 +262,21 @@ class Scheduler:
         """Once a second or so: end runtimes that are stuck, and see that the memory budget is kept."""
         for replica in list(self.workers.values()):
             stuck = replica.flying and now - replica.last_heard > STUCK_S
-            stuck = stuck or self._taking.is_stuck(replica, now)
+            stuck = stuck or self.taking.is_stuck(replica, now)
             if stuck or (replica.status == "loading" and now - replica.launched_at > LOAD_WITHIN_S):
                 self._do.kill(replica.worker)
         self.tick(now)
         for line in self.lines.values():
-            self._taking.keep_budget(line, now)
+            self.taking.keep_budget(line, now)
         self._loading.keep_budget(now)
 
     # What follows from any of it.
 
     def _advance(self, line: Line, now: float) -> None:
         """Bring one line as far as it can go: load it, feed it, ask the queue for more."""
-        if self._wants_load(line, now):
+        if self._loading.wants(line, now):
             self._loading.load(line, now)
-        self._taking.advance(line, now)
+        self.taking.advance(line, now)
         self._feeding.feed(line, now)
         for replica in line.replicas:
             if replica.status == "yielding" and not replica.flying:
@@ -308,22 +284,6 @@ class Scheduler:
         if (line.replicas or line.waiting) and not line.is_private:
             self.neighbours.watch(line, now)
             self.neighbours.pull(line, now)
-
-    def _wants_load(self, line: Line, now: float) -> bool:
-        """1. There is no replica, and one is wanted. 2. A pinned model is held by every device. 3. What waits is
-        worth another, and none is on its way."""
-        if not line.replicas:
-            return line.wants_process  # 1
-        if len(line.replicas) == len(self._settings.devices) or line.successor is not None:
-            return False
-        if line.pinned:
-            return True  # 2
-        if not line.waiting or any(replica.status != "ready" for replica in line.replicas):
-            return False
-        wait = placement.predicted_wait(
-            line.tokens_waiting, line.learner.cost, line.profile.batch_tokens, line.streams
-        )
-        return placement.is_worth_a_load(wait, now - line.waiting.oldest, line.known.load_s)  # 3
 
     def _load_waiting(self, now: float) -> None:
         """Memory may have become free: models that wait to be loaded ask again, the longest waiting first."""

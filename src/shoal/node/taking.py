@@ -4,6 +4,8 @@ Part of the scheduler: it changes the shelves of replicas, and refuses the ticke
 had. What needs no adapter, or one that is here, is never held up by it.
 """
 
+from collections.abc import Callable, Mapping
+
 from shoal.catalog import Model
 from shoal.node import adapters, placement
 from shoal.node.effects import Effects
@@ -25,8 +27,19 @@ MAX_DEATHS = 3
 
 
 class Taking:
-    def __init__(self, settings: Settings, effects: Effects, feeding: Feeding, tickets: dict[str, Ticket]) -> None:
-        self._do, self._feeding, self._tickets = effects, feeding, tickets
+    def __init__(
+        self,
+        settings: Settings,
+        effects: Effects,
+        lines: Mapping[str, Line],
+        workers: Mapping[int, Replica],
+        tickets: dict[str, Ticket],
+        feeding: Feeding,
+        go_on: Callable[[Line, float], None],
+    ) -> None:
+        """`go_on` brings a line as far as it can go, after an event."""
+        self._do, self._lines, self._workers, self._tickets = effects, lines, workers, tickets
+        self._feeding, self._go_on = feeding, go_on
         self._budget = settings.adapter_bytes
         self._deaths: dict[str, int] = {}
 
@@ -59,9 +72,18 @@ class Taking:
             if not self._take(line, adapter, is_here, waited_s, now):  # 3
                 break
 
-    def took(self, replica: Replica, digest: str, size_bytes: int, now: float) -> None:
+    # A runtime reports.
+
+    def told(self, worker: int, digest: str, now: float) -> None:
+        """The adapter's files are there, and the runtime was told to take it."""
+        replica = self._expecting(worker, digest)
+        if replica is not None:
+            replica.shelf.coming[digest].told_at = now
+
+    def took(self, worker: int, digest: str, size_bytes: int, now: float) -> None:
         """It can be computed with from now on. One that is larger than all may be is let go again."""
-        if digest not in replica.shelf.coming:
+        replica = self._expecting(worker, digest)
+        if replica is None:
             return
         replica.shelf.took(digest, size_bytes, now)
         replica.line.adapters_failed.pop(digest, None)
@@ -69,18 +91,22 @@ class Taking:
         if size_bytes > self._budget:
             name = replica.shelf.held[digest].name
             self._drop(replica, digest)
-            self._fail(replica.line, digest, self._too_big(name, size_bytes), FAILED_FOR_S, now)
+            self._fail(replica.line, digest, name, self._too_big(name, size_bytes), FAILED_FOR_S, now)
+        self._go_on(replica.line, now)
 
-    def failed(self, replica: Replica, digest: str, error: ShoalError, now: float) -> None:
+    def failed(self, worker: int, digest: str, error: ShoalError, now: float) -> None:
         """The replica is as it was before; whoever waits for the adapter is told, unless another one has it."""
-        coming = replica.shelf.coming.pop(digest, None)
-        if coming is None:
+        replica = self._expecting(worker, digest)
+        if replica is None:
             return
+        coming = replica.shelf.coming.pop(digest)
         if not error.retryable and not isinstance(error, ModelNotFound):
             detail = {"error_class": type(error).__name__} | error.detail | {"attempts": 1, "permanent": True}
             error = ModelLoadFailed(f"{coming.name} cannot be used: {error.message}", **detail)
         is_settled = isinstance(error, ModelLoadFailed)
-        self._fail(replica.line, digest, error, FAILED_FOR_S if is_settled else SHORTAGE_S, now)
+        seconds = FAILED_FOR_S if is_settled else SHORTAGE_S
+        self._fail(replica.line, digest, coming.name, error, seconds, now)
+        self._go_on(replica.line, now)
 
     def died(self, replica: Replica, now: float) -> None:
         """Its process is gone, and every adapter in it. Nobody can tell whether one that it was taking killed it,
@@ -93,7 +119,7 @@ class Taking:
                     f"{coming.name} cannot be used: the runtime died {deaths} times while it took it",
                     error_class="RuntimeCrashed", attempts=deaths, permanent=True,
                 )  # fmt: skip
-                self._fail(replica.line, digest, error, FAILED_FOR_S, now)
+                self._fail(replica.line, digest, coming.name, error, FAILED_FOR_S, now)
 
     def is_stuck(self, replica: Replica, now: float) -> bool:
         """It was told to take an adapter, and says nothing."""
@@ -109,9 +135,15 @@ class Taking:
             ):
                 self._drop(replica, digest)
 
-    def replaced(self, line: Line, old: Model, new: Model | None, now: float) -> None:
+    def replaced(self, old: Model, new: Model | None, now: float) -> None:
         """An adapter's files are others now, or it was removed: what is not begun is computed with the new ones,
         what is begun with the old; those are the first to go when there is nothing more to do with them."""
+        for line in self._lines.values():
+            if line.model.plain_name == old.card.base:
+                self._replaced(line, old, new, now)
+                self._go_on(line, now)
+
+    def _replaced(self, line: Line, old: Model, new: Model | None, now: float) -> None:
         for ticket in line.waiting.of(old.digest):
             if new is not None and not ticket.is_begun(0):
                 line.waiting.remove(ticket)
@@ -130,6 +162,11 @@ class Taking:
 
     # What follows from any of it.
 
+    def _expecting(self, worker: int, digest: str) -> Replica | None:
+        """The replica, if that is still to take this adapter."""
+        replica = self._workers.get(worker)
+        return replica if replica is not None and digest in replica.shelf.coming else None
+
     def _take(self, line: Line, adapter: Model, is_here: bool, waited_s: float, now: float) -> bool:
         """Begin to take it at one replica; False where it has to wait for room."""
         digest = adapter.digest
@@ -144,7 +181,8 @@ class Taking:
             wanted=self._wanted(line), waited_s=waited_s, now=now,
         )  # fmt: skip
         if plan.verdict == "refuse":
-            self._fail(line, digest, self._too_big(adapter.name, adapter.size_bytes), FAILED_FOR_S, now)
+            too_big = self._too_big(adapter.name, adapter.size_bytes)
+            self._fail(line, digest, adapter.name, too_big, FAILED_FOR_S, now)
             return True
         for other in plan.close:
             replica.shelf.held[other].closed = True
@@ -180,8 +218,8 @@ class Taking:
                 found[adapter.digest] = adapter
         return found
 
-    def _fail(self, line: Line, digest: str, error: ShoalError, seconds: float, now: float) -> None:
-        line.adapters_failed[digest] = adapters.Failure(error, now + seconds)
+    def _fail(self, line: Line, digest: str, name: str, error: ShoalError, seconds: float, now: float) -> None:
+        line.adapters_failed[digest] = adapters.Failure(name, error, now + seconds)
         line.adapters_wanted.pop(digest, None)
         if not any(replica.shelf.can(digest) for replica in line.ready):
             self._refuse(line, digest, error, now)

@@ -74,17 +74,20 @@ class Tally:
     def claimed_load(self, line: str, now: float) -> None:
         self._line(line, now).claimed_loads += 1
 
-    def lines(self, in_hand: Mapping[str, int], now: float) -> dict[str, LineStatus]:
-        """Of each line that this node ever worked for, or holds `in_hand` jobs of."""
+    def lines(self, in_hand: Mapping[str, int], adapters: Mapping[str, int], now: float) -> dict[str, LineStatus]:
+        """Of each line that this node ever worked for, or holds `in_hand` jobs of. `adapters` are in memory."""
         for name in in_hand:
             self._line(name, now)
-        return {name: _status(line, in_hand.get(name, 0), now) for name, line in self._lines.items()}
+        return {
+            name: _status(line, in_hand.get(name, 0), adapters.get(name, 0), now)
+            for name, line in self._lines.items()
+        }
 
     def _line(self, name: str, now: float) -> _Line:
         return self._lines.get(name) or self._lines.setdefault(name, _Line(now))
 
 
-def _status(line: _Line, jobs_in_hand: int, now: float) -> LineStatus:
+def _status(line: _Line, jobs_in_hand: int, adapters: int, now: float) -> LineStatus:
     while line.slots and now - line.slots[0].since > WINDOW_S:
         line.slots.popleft()
     span = min(WINDOW_S, max(_SLOT_S, now - line.since))
@@ -103,4 +106,5 @@ def _status(line: _Line, jobs_in_hand: int, now: float) -> LineStatus:
         given_back=line.given_back,
         redelivered=line.redelivered,
         claimed_loads=line.claimed_loads,
+        adapters=adapters,
     )

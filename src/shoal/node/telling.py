@@ -24,7 +24,9 @@ TELL_EVERY_S = 1.0
 
 
 class Telling:
-    def __init__(self, agent: Agent, node: str, pool: str = "default") -> None:
+    def __init__(self, agent: Agent, node: str, pool: str = "default", objects: str = "") -> None:
+        """`objects` is the id of the object store that pushed models come from."""
+        self._objects = objects
         self._agent, self._node, self._pool = agent, node, pool
         self._began = time.time()
         self._put_up: dict[str, Model] = {}
@@ -39,8 +41,8 @@ class Telling:
             node=self._node, pool=self._pool, host=socket.gethostname(), version=__version__, began=self._began,
             told=now, devices=self._devices, memory_budget_bytes=agent.memory_budget_bytes,
             memory_used_bytes=sum(status.memory_bytes for status in models.values()), models=models,
-            lines=agent.records.tally.lines(in_hand, now), known_models=len(states), lacking=agent.lacking(),
-            draining=agent.draining,
+            lines=agent.records.tally.lines(in_hand, agent.adapters_held(), now), known_models=len(states),
+            lacking=agent.lacking(), draining=agent.draining, objects=self._objects,
         )  # fmt: skip
 
     async def run(self, board: Board) -> None:

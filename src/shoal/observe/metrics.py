@@ -61,6 +61,7 @@ _OF_LINES = {
     "given_back": ("shoal_node_given_back", "Jobs returned to the queue unstarted, since the node began."),
     "redelivered": ("shoal_node_redelivered", "Jobs that came not for the first time, since it began."),
     "claimed_loads": ("shoal_node_claimed_loads", "Loads that a node claimed, since it began."),
+    "adapters": ("shoal_node_adapters", "LoRA adapters that a node's replicas of a model hold in memory."),
 }
 """By the field of a node's word about a line (protocol/status.py)."""
 _LINES = {

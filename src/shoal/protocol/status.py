@@ -7,6 +7,10 @@ from typing import Literal
 
 import msgspec
 
+AdapterState = Literal["ready", "loading", "failed"]
+MOST_ADAPTERS_TOLD = 256
+"""Of one model; those used last."""
+
 
 class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
     """`state` "absent" means: known, files here, loaded at the next request. Memory is measured, in bytes."""
@@ -22,6 +26,8 @@ class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
     flying_items: int = 0
     loaded_at: float = 0.0
     failure: str = ""
+    adapters: dict[str, AdapterState] = {}
+    """Of its LoRA adapters, by name, those that are in memory, on their way there, or failed a moment ago."""
 
 
 class LineStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,6 +52,8 @@ class LineStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Jobs that came to this node not for the first time: somebody gave them back, or their lease ran out."""
     claimed_loads: int = 0
     """Loads that this node claimed, so that others leave the line to it."""
+    adapters: int = 0
+    """LoRA adapters that its replicas hold in memory, summed over them."""
 
 
 class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,8 +68,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One node, as of `told` (unix seconds, its own clock). `models` are those that it holds in memory, loads,
     fails to load, pins or was asked for; how many its disk holds in all is `known_models`.
 
-    `lacking` says what keeps it from being ready, "" for nothing. `draining`: it takes no more work. `proves`: it
-    has the object store, and tries what is pushed.
+    `lacking` says what keeps it from being ready, "" for nothing. `draining`: it takes no more work. `objects`
+    is the id of the object store from which it serves what is pushed, "" for none.
     """
 
     node: str
@@ -78,7 +86,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     known_models: int = 0
     lacking: str = ""
     draining: bool = False
-    proves: bool = False
+    objects: str = ""
 
 
 class LineOverview(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +110,7 @@ class LineOverview(msgspec.Struct, frozen=True, kw_only=True):
     given_back: int = 0
     redelivered: int = 0
     claimed_loads: int = 0
+    adapters: int = 0
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +128,7 @@ class ModelOverview(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     status: ModelStatus
+    base: str | None = None
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):

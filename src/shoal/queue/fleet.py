@@ -3,7 +3,7 @@
 Gateways read it for listings and readiness, nodes to see what others hold. A node that is silent is forgotten.
 """
 
-from shoal.protocol.status import ModelStatus, NodeStatus
+from shoal.protocol.status import AdapterState, ModelStatus, NodeStatus
 
 SILENT_AFTER_S = 5.0
 _ORDER = ("ready", "loading", "stopping", "failed", "absent")
@@ -51,5 +51,13 @@ def _joined(one: ModelStatus, other: ModelStatus) -> ModelStatus:
         dtype=first.dtype, tolerance=first.tolerance, loaded_at=first.loaded_at, failure=first.failure,
         memory_bytes=first.memory_bytes + second.memory_bytes,
         waiting_items=first.waiting_items + second.waiting_items,
-        flying_items=first.flying_items + second.flying_items,
+        flying_items=first.flying_items + second.flying_items, adapters=_furthest(first.adapters, second.adapters),
     )  # fmt: skip
+
+
+def _furthest(one: dict[str, AdapterState], other: dict[str, AdapterState]) -> dict[str, AdapterState]:
+    """What each adapter is doing, where it is furthest."""
+    found = one | other
+    for name in one.keys() & other.keys():
+        found[name] = min(one[name], other[name], key=_ORDER.index)
+    return found
