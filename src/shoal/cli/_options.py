@@ -20,6 +20,9 @@ Host = Annotated[str, typer.Option(help="Address to listen on; beyond loopback a
 Port = Annotated[int, typer.Option(min=0, max=65535)]
 Pin = Annotated[list[str] | None, typer.Option(help="Load this model at start and keep it.")]
 Memory = Annotated[str, typer.Option(help="What all models together may take, e.g. 8GB.")]
+AdapterMemory = Annotated[
+    str, typer.Option(help="What the LoRA adapters of one model may take in one process, e.g. 500MB.")
+]
 Home = Annotated[Path | None, typer.Option(help="Where models are kept; else $SHOAL_HOME.")]
 KeyFile = Annotated[Path | None, typer.Option(help="sha256 digests of API keys, one a line.")]
 Timeout = Annotated[float, typer.Option(min=1e-3, help="Seconds a request may take by default.")]
@@ -68,6 +71,11 @@ def login(user: str, creds: Path | None, ca: Path | None, cert: Path | None, key
 
     password, token = os.environ.get("SHOAL_NATS_PASSWORD", ""), os.environ.get("SHOAL_NATS_TOKEN", "")
     return Login(user=user, password=password, token=token, creds=creds, tls_ca=ca, tls_cert=cert, tls_key=key)
+
+
+def adapter_bytes(said: str, memory_bytes: int) -> int:
+    """A quarter of what all models may take, but at most 1 GB, where nothing is said."""
+    return parse_size(said) if said else min(1_000_000_000, memory_bytes // 4)
 
 
 def parse_size(text: str) -> int:

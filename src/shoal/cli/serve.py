@@ -13,6 +13,7 @@ def command(app: typer.Typer) -> None:
         port: o.Port = 8080,
         pin: o.Pin = None,
         memory: o.Memory = "",
+        adapter_memory: o.AdapterMemory = "",
         devices: o.Devices = "",
         home: o.Home = None,
         key_file: o.KeyFile = None,
@@ -43,6 +44,7 @@ def command(app: typer.Typer) -> None:
         from shoal.node.settings import Settings
         from shoal.queue import Limits
 
+        bytes_of_models = o.parse_size(memory) if memory else int(here.memory_bytes() * 0.7)
         road = _road.Road(
             host=host, port=port, home=home, objects=objects, max_items=max_items,
             log_format=log_format, otlp=otlp,
@@ -55,7 +57,8 @@ def command(app: typer.Typer) -> None:
                 access_log=access_log,
             ),
             node=Settings(
-                memory_bytes=o.parse_size(memory) if memory else int(here.memory_bytes() * 0.7),
+                memory_bytes=bytes_of_models,
+                adapter_bytes=o.adapter_bytes(adapter_memory, bytes_of_models),
                 pinned=frozenset(pin or ()),
                 devices=here.named(devices or here.usual()),
             ),
