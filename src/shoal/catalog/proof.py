@@ -33,12 +33,13 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
 
 class Prove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`digest` names the artifact, `base` the model that an adapter is for, as it was asked for. `facts` are what
-    the files do not say, as on a card."""
+    the files do not say, as on a card. `objects` is the id of the object store (catalog.identity)."""
 
     name: str
     digest: str
     base: str = ""
     facts: dict[str, object] = {}
+    objects: str = ""
     reference: tuple[Row, ...] = ()
 
 

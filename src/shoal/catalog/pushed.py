@@ -2,7 +2,7 @@
 asked by every catalog before its own models. `name` is the current version, `name@3` a version, `name@prod` an
 alias.
 
-    pushed/<name>   the note: a name's state, without its history
+    pushed/<name>   the note: a name's state, without its history, and without old versions where they are too many
 
 Knows states by number; a lower one is old. Does not know who told, nor whether files are here.
 """
@@ -22,14 +22,27 @@ from shoal.protocol.errors import ModelNotFound
 
 log = logging.getLogger("shoal.catalog")
 _PREFIX = "pushed/"
+MOST_NOTE_BYTES = 400_000
+"""A queue server takes messages of 1 MB at least."""
 LEAVES_AFTER_S = 120.0
 """What was asked of a version before it was removed is still computed with it."""
 
 
 def note_of(state: NameState) -> tuple[str, bytes]:
     """The key and the note under which a name's state is put up."""
-    short = msgspec.structs.replace(state, history=(), before={})
-    return f"{_PREFIX}{state.name}", msgspec.json.encode(short)
+    meant = {state.current, *state.aliases.values()}
+    versions = {number: state.versions[number] for number in sorted(state.versions, key=lambda n: (n in meant, n))}
+    note = _encoded(state, versions)
+    while len(note) > MOST_NOTE_BYTES and len(versions) > len(meant):
+        for number in list(versions)[: max(1, (len(versions) - len(meant)) // 4)]:
+            del versions[number]
+        note = _encoded(state, versions)
+    return f"{_PREFIX}{state.name}", note
+
+
+def _encoded(state: NameState, versions: dict[int, Version]) -> bytes:
+    short = msgspec.structs.replace(state, versions=versions, history=(), before={})
+    return msgspec.json.encode(short)
 
 
 def noted(key: str, note: bytes | None) -> NameState | None:
@@ -57,9 +70,9 @@ class Pushed:
         self._current: dict[str, Model] | None = None
 
     def learn(self, state: NameState) -> bool:
-        """Whether it is news."""
+        """Whether it is news. Of a number that is known, it is where it says more than a note had room for."""
         old = self._states.get(state.name)
-        if old is not None and old.number >= state.number:
+        if old is not None and (old.number, len(old.versions)) >= (state.number, len(state.versions)):
             return False
         if old is not None:
             for word, model in _words(old, self._folder_of):

@@ -14,19 +14,30 @@ import msgspec
 import uvloop
 
 from shoal import console
+from shoal.catalog.identity import identity
+from shoal.catalog.objects import Objects
+from shoal.catalog.pushed import Pushed
+from shoal.catalog.registry import Registry
 from shoal.catalog.shared import SharedCatalog
 from shoal.catalog.store import Store
+from shoal.cli._names import Names, Unserved
 from shoal.cli._objects import open_objects
 from shoal.cli._observing import observing
 from shoal.cli._ready import say_ready
-from shoal.cli._road import door, either, make_agent, on_signals, say_if_empty, url_of
+from shoal.cli._road import door, either, ended, make_agent, on_signals, say_if_empty, url_of
 from shoal.gateway.app import Gateway
 from shoal.gateway.pages import Pages
+from shoal.gateway.publishing import Publisher
 from shoal.gateway.server import inherited, listen, make_server
 from shoal.gateway.settings import GatewaySettings
+from shoal.node.agent import Agent
+from shoal.node.fetching import Fetching
 from shoal.node.page import serve_metrics
+from shoal.node.proving import Prover
 from shoal.node.settings import Settings
+from shoal.node.stock import NodeStock
 from shoal.node.telling import Telling, node_name
+from shoal.node.trial import Trial
 from shoal.observe import log as logs
 from shoal.observe.garbage import collect_seldom
 from shoal.protocol.status import ModelStatus, NodeStatus
@@ -68,10 +79,12 @@ class GatewayProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """`name` "" makes one up. `drain_s` is for what was begun when it is told to end; no page at port -1."""
+    """`name` "" makes one up. `drain_s` is for what was begun when it is told to end; no page at port -1. Without
+    `objects` it serves nothing that was pushed."""
 
     membership: Membership
     home: Path | None
+    objects: str = ""
     settings: Settings
     max_items: int
     name: str = ""
@@ -82,8 +95,8 @@ class NodeProcess(msgspec.Struct, frozen=True, kw_only=True):
 class Cluster:
     """What is heard on the board (queue.board.Reader)."""
 
-    def __init__(self) -> None:
-        self.catalog = SharedCatalog()
+    def __init__(self, pushed: Pushed) -> None:
+        self.catalog = SharedCatalog(pushed)
         self._fleet = Fleet()
 
     def noted(self, key: str, note: bytes | None) -> None:
@@ -111,11 +124,16 @@ def run_node(process: NodeProcess) -> None:
 
 async def gateway(process: GatewayProcess) -> None:
     """Until SIGINT or SIGTERM: then nothing more is accepted, and what was is answered."""
-    access = await door(process.settings, process.host, open_objects(process.objects))
+    objects, pushed = open_objects(process.objects), Pushed()
+    access = await door(process.settings, process.host, objects)
+    registry, store_id = Registry(objects), await identity(objects)
     sock = inherited(process.fd) if process.fd >= 0 else listen(process.host, process.port)
     stopping = on_signals()
-    queue, cluster = await _join(process.membership, process.limits, f"gateway-{os.getpid()}"), Cluster()
+    queue, cluster = await _join(process.membership, process.limits, f"gateway-{os.getpid()}"), Cluster(pushed)
+    names = Names(pushed, registry, queue.board, lambda: None)
     await queue.board.watch(cluster)
+    await queue.board.watch(names)
+    await names.read()
 
     def lacking() -> str:
         if stopping.is_set():
@@ -124,19 +142,19 @@ async def gateway(process: GatewayProcess) -> None:
 
     catalog = cluster.catalog
     pages = Pages(catalog, cluster.states, queue, lacking, console.page(), cluster.nodes)
-    server = make_server(
-        Gateway(queue, catalog, cluster.states, pages, process.settings, access), process.settings, LINGER_S
-    )
+    publisher = Publisher(queue, registry, catalog, cluster.nodes, names.learn, store_id)
+    app = Gateway(queue, catalog, cluster.states, pages, process.settings, access, publisher)
+    server = make_server(app, process.settings, LINGER_S)
     collect_seldom()
-    watching = asyncio.create_task(access.watch())
+    beside = [asyncio.create_task(work) for work in (access.watch(), names.run())]
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     log.info("listening", extra=logs.fields(url=url_of(process.host, sock), models=len(catalog.models())))
     say_ready()
     await either(serving, stopping)
     log.info("draining", extra=logs.fields(connections=len(server.server_state.connections)))
-    watching.cancel()
     server.should_exit = True
     await serving
+    await ended(beside)
     await queue.close()
     log.info("stopped")
 
@@ -145,20 +163,26 @@ async def node(process: NodeProcess) -> None:
     """Until SIGINT or SIGTERM: then nothing more is taken, what was begun is finished, the rest given back."""
     store, stopping = Store(process.home), on_signals()
     name, pool = process.name or node_name(), process.membership.pool
+    objects = open_objects(process.objects) if process.objects else None
+    store_id = await identity(objects) if objects is not None else ""
     queue = await _join(process.membership, None, name)
-    agent = make_agent(queue, store, process.settings, process.max_items, queue.board, name)
-    telling = Telling(agent, name, pool)
+    stock = NodeStock(store, Pushed(store.folder_of))
+    files = Fetching(Registry(objects), store) if objects is not None else None
+    agent = make_agent(queue, store, stock, process.settings, process.max_items, queue.board, name, files)
+    telling = Telling(agent, name, pool, store_id)
     page = await serve_metrics(process.metrics_port, telling.status) if process.metrics_port >= 0 else None
+    beside = await _pushed(queue, agent, stock, objects, files, name, store_id)
     agent.start()
     collect_seldom()
     told = asyncio.create_task(telling.run(queue.board))
-    log.info("joined", extra=logs.fields(node=name, models=len(store.models())))
-    say_if_empty(store)
+    log.info("joined", extra=logs.fields(node=name, models=len(stock.models())))
+    say_if_empty(stock.models())
     while agent.lacking() and not stopping.is_set():
         await asyncio.sleep(0.05)
     say_ready()
     await stopping.wait()
     log.info("leaving", extra=logs.fields(node=name, jobs=len(agent.scheduler.tickets)))
+    await ended(beside)
     await agent.leave(process.drain_s)
     told.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -166,8 +190,30 @@ async def node(process: NodeProcess) -> None:
     telling.farewell(queue.board)
     if page is not None:
         page.close()
+    if files is not None:
+        await files.close()
     await queue.close()
     log.info("stopped", extra=logs.fields(node=name))
+
+
+async def _pushed(
+    queue: JetStreamQueue,
+    agent: Agent,
+    stock: NodeStock,
+    objects: Objects | None,
+    files: Fetching | None,
+    name: str,
+    store_id: str,
+) -> "list[asyncio.Task[None]]":
+    """What a node does about pushed models, begun: it knows their names by now."""
+    if objects is None or files is None:
+        await queue.board.watch(Unserved())
+        return []
+    names = Names(stock.pushed, Registry(objects), queue.board, agent.names_changed)
+    await queue.board.watch(names)
+    await names.read()
+    prover = Prover(queue, Trial(agent, stock, files, name, store_id), is_alone=False)
+    return [asyncio.create_task(work) for work in (names.run(), prover.run())]
 
 
 async def _join(membership: Membership, limits: Limits | None, name: str) -> JetStreamQueue:

@@ -17,6 +17,15 @@ ObjectsUrl = Annotated[
     ),
 ]
 
+SharedObjects = Annotated[
+    str,
+    typer.Option(
+        "--objects",
+        envvar="SHOAL_OBJECTS",
+        help="The object store of the gateways, from which pushed models are served; without it none is.",
+    ),
+]
+
 
 def objects_url(said: str, home: Path | None = None) -> str:
     """What was said, else the folder beside the models of `home`."""

@@ -7,29 +7,42 @@ import asyncio
 import logging
 import signal
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import uvloop
 
 from shoal import console
+from shoal.catalog import Model
+from shoal.catalog.identity import identity
 from shoal.catalog.keys import Keys
 from shoal.catalog.objects import Objects
 from shoal.catalog.profiles import Profiles
+from shoal.catalog.pushed import Pushed
+from shoal.catalog.registry import Registry
+from shoal.catalog.stock import Stock
 from shoal.catalog.store import Store
+from shoal.cli._names import Names
 from shoal.cli._objects import open_objects
 from shoal.cli._observing import observing
 from shoal.cli._options import LOOPBACK
 from shoal.gateway.access import Access
 from shoal.gateway.app import Gateway
 from shoal.gateway.pages import Pages
+from shoal.gateway.publishing import Publisher
 from shoal.gateway.server import listen, make_server
 from shoal.gateway.settings import GatewaySettings
 from shoal.node import devices
 from shoal.node.agent import Agent
+from shoal.node.fetching import Fetching, Files
 from shoal.node.measured import MeasuredStore
+from shoal.node.proving import Prover
+from shoal.node.roster import Models
 from shoal.node.settings import Settings
+from shoal.node.stock import NodeStock
 from shoal.node.telling import Telling, node_name
+from shoal.node.trial import Trial
 from shoal.observe import log as logs
 from shoal.observe.garbage import collect_seldom
 from shoal.queue import Limits, Queue
@@ -61,34 +74,50 @@ def run(road: Road) -> None:
 
 
 async def serve(road: Road) -> None:
-    store = Store(road.home)
-    access = await door(road.gateway, road.host, open_objects(road.objects, road.home))
+    store, objects = Store(road.home), open_objects(road.objects, road.home)
+    access = await door(road.gateway, road.host, objects)
+    registry, store_id = Registry(objects), await identity(objects)
     sock = listen(road.host, road.port)
     queue = InProcessQueue(road.queue)
-    agent = make_agent(queue, store, road.node, road.max_items)
-    telling = Telling(agent, node_name())
+    pushed = Pushed(store.folder_of)
+    stock, of_node, files = Stock(store, pushed), NodeStock(store, pushed), Fetching(registry, store)
+    agent = make_agent(queue, store, of_node, road.node, road.max_items, files=files)
+    names = Names(pushed, registry, None, agent.names_changed)
+    await names.read()
+    name = node_name()
+    telling = Telling(agent, name, objects=store_id)
+    prover = Prover(queue, Trial(agent, of_node, files, name, store_id), is_alone=True)
     stopping = on_signals()
 
     def lacking() -> str:
         return "shutting down" if stopping.is_set() else agent.lacking()
 
-    pages = Pages(store, agent.states, queue, lacking, console.page(), lambda: [telling.status()])
-    gateway = Gateway(queue, store, agent.states, pages, road.gateway, access)
+    pages = Pages(stock, agent.states, queue, lacking, console.page(), lambda: [telling.status()])
+    publisher = Publisher(queue, registry, stock, lambda: [telling.status()], names.learn, store_id)
+    gateway = Gateway(queue, stock, agent.states, pages, road.gateway, access, publisher)
     server = make_server(gateway, road.gateway)
     agent.start()
     collect_seldom()
-    watching = asyncio.create_task(access.watch())
+    beside = [asyncio.create_task(work) for work in (access.watch(), names.run(), prover.run())]
     serving = asyncio.create_task(server.serve(sockets=[sock]))
-    log.info("listening", extra=logs.fields(url=url_of(road.host, sock), models=len(store.models())))
-    say_if_empty(store)
+    log.info("listening", extra=logs.fields(url=url_of(road.host, sock), models=len(stock.models())))
+    say_if_empty(stock.models())
     await either(serving, stopping)
-    watching.cancel()
     log.info("draining", extra=logs.fields(jobs=len(agent.scheduler.tickets)))
     server.should_exit = True
     await serving
+    await ended(beside)
     await agent.drain()
+    await files.close()
     await queue.close()
     log.info("stopped")
+
+
+async def ended(tasks: "list[asyncio.Task[None]]") -> None:
+    """Cancel them, and wait until each has seen to that."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def door(settings: GatewaySettings, host: str, objects: Objects) -> Access:
@@ -100,14 +129,21 @@ async def door(settings: GatewaySettings, host: str, objects: Objects) -> Access
 
 
 def make_agent(
-    queue: Queue, store: Store, settings: Settings, max_items: int, board: Board | None = None, name: str = ""
+    queue: Queue,
+    store: Store,
+    models: Models,
+    settings: Settings,
+    max_items: int,
+    board: Board | None = None,
+    name: str = "",
+    files: Files | None = None,
 ) -> Agent:
     measured, profiles = MeasuredStore(store.home / "measured"), Profiles(store.home, devices.kind())
-    return Agent(queue, store, settings, measured, profiles, max_items, board, name)
+    return Agent(queue, models, settings, measured, profiles, max_items, board, name, files)
 
 
-def say_if_empty(store: Store) -> None:
-    if not store.models():
+def say_if_empty(models: Mapping[str, Model]) -> None:
+    if not models:
         log.warning("there is no model here yet; `shoal models --all` lists what `shoal add` can bring")
 
 

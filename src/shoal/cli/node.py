@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli import _options as o
+from shoal.cli._objects import SharedObjects
 
 
 def command(app: typer.Typer) -> None:
@@ -14,9 +15,11 @@ def command(app: typer.Typer) -> None:
         pool: o.Pool = "default",
         pin: o.Pin = None,
         memory: o.Memory = "",
+        adapter_memory: o.AdapterMemory = "",
         devices: o.Devices = "",
         latency_ms: o.LatencyMs = 100.0,
         home: o.Home = None,
+        objects: SharedObjects = "",
         name: Annotated[str, typer.Option(help="What this node is called; else made up from the host's.")] = "",
         drain_within: o.DrainWithin = 30.0,
         max_items: o.MaxItems = 10_000,
@@ -36,14 +39,17 @@ def command(app: typer.Typer) -> None:
         from shoal.node import devices as here
         from shoal.node.settings import Settings
 
+        bytes_of_models = o.parse_size(memory) if memory else int(here.memory_bytes() * 0.7)
         process = _cluster.NodeProcess(
             membership=_cluster.Membership(
                 url=nats, pool=pool, log_format=log_format, otlp=otlp,
                 login=o.login(nats_user, nats_creds, nats_ca, nats_cert, nats_key),
             ),
-            home=home, max_items=max_items, name=name, drain_s=drain_within, metrics_port=metrics_port,
+            home=home, objects=objects, max_items=max_items, name=name, drain_s=drain_within,
+            metrics_port=metrics_port,
             settings=Settings(
-                memory_bytes=o.parse_size(memory) if memory else int(here.memory_bytes() * 0.7),
+                memory_bytes=bytes_of_models,
+                adapter_bytes=o.adapter_bytes(adapter_memory, bytes_of_models),
                 pinned=frozenset(pin or ()),
                 devices=here.named(devices or here.usual()),
                 latency_s=latency_ms / 1e3,

@@ -90,7 +90,7 @@ class Cohere:
         best = response.ranked()[: request.top_n or None]
         body = {
             "id": envelope.id,
-            "model": envelope.model,
+            "model": envelope.shown,
             "results": [result(score) for score in best],
             "meta": {
                 "api_version": {"version": "2" if envelope.route == "rerank_v2" else "1"},

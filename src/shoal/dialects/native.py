@@ -97,7 +97,7 @@ class Native:
             body = _score_body(request, response)
         if faults[0] is not None and None not in faults:
             return self.refuse(from_fault(faults[0]), accept=envelope.accept)
-        body = {"model": envelope.model} | body
+        body = {"model": envelope.shown} | body
         headers = answer_headers(envelope, timing, response.truncated, JSON if as_json else MSGPACK)
         headers.append(("x-sie-units-input-tokens", str(response.tokens)))
         if isinstance(request, EncodeUnread | ScoreUnread):

@@ -79,7 +79,7 @@ class OpenAI:
         body = {
             "object": "list",
             "data": data,
-            "model": envelope.model,
+            "model": envelope.shown,
             "usage": {
                 "prompt_tokens": response.tokens,
                 "total_tokens": response.tokens,

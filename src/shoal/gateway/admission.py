@@ -74,6 +74,7 @@ def envelope(
         id=request_id,
         task=target.route.task,
         model=model.name,
+        asked=model.called and model.shown,
         line=model.line,
         dialect=target.dialect.name,
         route=target.route.name,

@@ -50,7 +50,7 @@ def models(
 
     return [
         {
-            "name": model.name,
+            "name": model.shown,
             "state": STATES.get(state := status_of(model, states).state, state),
             "worker_count": len(holders(model)),
             "gpu_types": sorted({_kind(node) for node in holders(model)}),

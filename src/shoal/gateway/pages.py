@@ -220,11 +220,12 @@ class Pages:
         facts = model.facts
         variants = variants_of(model.card, facts)
         return {
-            "id": model.name,
+            "id": model.shown,
             "object": "model",
             "created": 0,
             "owned_by": model.name.partition("/")[0],
-            "name": model.name,
+            "name": model.shown,
+            "version": model.version or None,
             "base": model.card.base or None,
             "loaded": status.state == "ready",
             "state": capacity.STATES.get(status.state, status.state),

@@ -51,10 +51,12 @@ class Publisher:
         models: Models,
         nodes: Callable[[], list[NodeStatus]],
         announce: Callable[[NameState], None],
+        objects: str = "",
         within_s: float = PROVED_WITHIN_S,
     ) -> None:
+        """`objects` is the id of the registry's object store."""
         self._queue, self.registry, self._models, self._nodes = queue, registry, models, nodes
-        self._announce, self._within_s = announce, within_s
+        self._announce, self._objects, self._within_s = announce, objects, within_s
         self._pushing: set[str] = set()
 
     async def publish(self, asked: Prove, who: str, note: str = "", *, dry_run: bool = False) -> Published:
@@ -144,13 +146,18 @@ class Publisher:
                 adapters=users,
             )
 
-    async def _prove(self, asked: Prove) -> Proved:
-        if not any(node.proves and not node.draining for node in self._nodes()):
+    def _check_provers(self) -> None:
+        stores = {node.objects for node in self._nodes() if not node.draining} - {""}
+        if self._objects not in stores:
             raise ResourceExhausted(
-                "no node here can prove a push: none was started with the object store (`--objects`)",
+                "no node here can prove a push: that takes an object store which gateways and nodes share "
+                f"(`--objects`), and {'those of the nodes are others' if stores else 'no node has any'}",
                 setting="--objects",
             )
-        body = proof.question(asked)
+
+    async def _prove(self, asked: Prove) -> Proved:
+        self._check_provers()
+        body = proof.question(msgspec.structs.replace(asked, objects=self._objects))
         now = time.time()
         envelope = Envelope(
             id=f"push-{secrets.token_hex(8)}", task=TASK, model=asked.name, line=LINE, dialect=TASK, route=TASK,

@@ -12,7 +12,7 @@ class NodeStock:
     """`proving` are models that nobody can ask for yet, by their names."""
 
     def __init__(self, store: Store, pushed: Pushed) -> None:
-        self._store, self._pushed = store, pushed
+        self._store, self.pushed = store, pushed
         self.proving: dict[str, Model] = {}
 
     def resolve(self, name: str) -> Model:
@@ -21,23 +21,23 @@ class NodeStock:
         if (model := self.proving.get(name)) is not None:
             return model
         asked = parse_name(name)
-        pushed = self._pushed.version(f"{asked.name}@{asked.version}") if asked.version else None
-        if pushed is None and (pushed := self._pushed.find(asked)) is None:
+        pushed = self.pushed.version(f"{asked.name}@{asked.version}") if asked.version else None
+        if pushed is None and (pushed := self.pushed.find(asked)) is None:
             return self._store.resolve(name)
         return finding.chosen(parse_name(f"{asked.name}:{asked.variant}"), pushed, {}, {})
 
     def by_words(self) -> dict[str, Model]:
         """By what clients call them, without versions."""
-        return self._store.models() | self._pushed.models()
+        return self._store.models() | self.pushed.models()
 
     def is_told(self, digest: str) -> bool:
         """Whether some pushed name means these files."""
-        return digest in self._pushed.digests()
+        return digest in self.pushed.digests()
 
     def models(self) -> dict[str, Model]:
         """By name: what is installed, and of each pushed model what its name and aliases mean. Adapters have no
         line of their own, so that all their versions are here."""
-        return self._store.models() | self._pushed.to_know()
+        return self._store.models() | self.pushed.to_know()
 
     def refresh(self) -> bool:
         return self._store.refresh()

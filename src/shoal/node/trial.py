@@ -1,5 +1,5 @@
 """One push on trial: its files fetched, looked at as `shoal add` does, loaded by the ordinary scheduler in a line
-that nobody can ask for, and a few rows of it computed: every value finite, and near the reference that came with it.
+that nobody can ask for, and a few rows of it computed: every value finite, and near the reference that came along.
 
 What was proved stays in memory until its name is told; then it is served from there.
 """
@@ -40,17 +40,22 @@ TEXTS = (
 
 
 class NotHere(ModelNotFound):
-    """The base of an adapter is not on this node."""
+    """Another node may have what this one lacks: the base of an adapter, or the object store that is meant."""
 
 
 class Trial:
-    def __init__(self, agent: Agent, stock: NodeStock, files: Fetching, node: str) -> None:
-        self._agent, self._stock, self._files, self._node = agent, stock, files, node
+    """`objects` is the id of the object store that `files` come from."""
+
+    def __init__(self, agent: Agent, stock: NodeStock, files: Fetching, node: str, objects: str) -> None:
+        self._agent, self._stock, self._files = agent, stock, files
+        self._node, self._objects = node, objects
         self._until: asyncio.TimerHandle | None = None
 
     async def prove(self, asked: Prove, deadline: float) -> Proved:
         """Raises a ShoalError with the reason: InvalidInput for what lies in the push, or another."""
         self.let_go()
+        if asked.objects != self._objects:
+            raise NotHere("no node that proves pushes has the object store of the gateway that took it")
         folder = await self._files.artifact(asked.digest)
         card = Card(name=asked.name, source=Artifact(asked.digest), facts=asked.facts)
         if await asyncio.to_thread(is_adapter, folder):
@@ -64,7 +69,7 @@ class Trial:
             self._until = None
         model = self._stock.proving.pop(LINE, None)
         if model is not None and model.card.base and not self._stock.is_told(model.digest):
-            self._agent.scheduler.replaced_adapter(model, None, time.time())
+            self._agent.scheduler.taking.replaced(model, None, time.time())
         if LINE in self._agent.scheduler.lines:
             self._agent.scheduler.forget(LINE, time.time())
 
@@ -163,7 +168,7 @@ def _item(number: int, row: Row, facts: Facts) -> Item:
 
 
 def _refused(name: str, why: str, code: str) -> InvalidInput:
-    return InvalidInput(f"{name} was tried and does not work: {why}", reason=code)
+    return InvalidInput(f"{name} was tried and does not work: {why.replace(LINE, name)}", reason=code)
 
 
 def _differs(name: str, rows: Sequence[Row], agreement: Agreement, profile: Profile) -> InvalidInput:

@@ -11,7 +11,8 @@ Priority = Literal["interactive", "batch"]
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Travels beside the body. `deadline` and `received` are unix seconds; `size_bytes` is the body's.
 
-    `line` is the base model whose line the job waits in; `model` the name the client used, as resolved.
+    `line` is the base model whose line the job waits in; `model` what nodes call the model that was asked for, and
+    `asked` what the client called it, "" where that is the same.
     `route` is the dialect's own route name, so that it can decode the body without seeing the URL.
     """
 
@@ -29,7 +30,13 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: Priority = "interactive"
     tenant: str = ""
     traceparent: str = ""
+    asked: str = ""
     version: int = ENVELOPE_VERSION
+
+    @property
+    def shown(self) -> str:
+        """What an answer calls the model."""
+        return self.asked or self.model
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -22,8 +22,14 @@ class Reader(Protocol):
 
 
 class Board(Protocol):
-    def put(self, key: str, note: bytes) -> None:
-        """Put up or replace a note. Never waits. A queue server that lost its notes gets ours again."""
+    @property
+    def era(self) -> str:
+        """Differs after the queue server lost its notes. "" before the first time that it was reached."""
+        ...
+
+    def put(self, key: str, note: bytes, *, keep: bool = True) -> None:
+        """Put up or replace a note. Never waits. A queue server that lost its notes gets ours again, but for those
+        that we do not `keep`."""
         ...
 
     def take_down(self, key: str) -> None: ...

@@ -41,8 +41,13 @@ class JetStreamBoard:
         self._read_notes = self._notes_to_read = 0
         self._has_read = asyncio.Event()
 
-    def put(self, key: str, note: bytes) -> None:
-        self._ours[key] = note
+    @property
+    def era(self) -> str:
+        return self._created
+
+    def put(self, key: str, note: bytes, *, keep: bool = True) -> None:
+        if keep:
+            self._ours[key] = note
         if self._is_up:
             self._publish(key, note)
 
