@@ -12,8 +12,8 @@ def test_the_page_loads_nothing_from_anywhere_else() -> None:
     assert re.findall(r"https?:|@import|\burl\(|//[a-z]+\.", PAGE) == []
 
 
-def test_the_page_asks_only_for_status_and_metrics() -> None:
-    assert re.findall(r'\bget\("([^"]*)"\)', PAGE) == ["status", "metrics"]
+def test_the_page_asks_only_for_status() -> None:
+    assert re.findall(r'\bget\("([^"]*)"\)', PAGE) == ["status"]
     assert PAGE.count("fetch(") == 1
 
 
