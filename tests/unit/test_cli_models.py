@@ -264,3 +264,14 @@ def test_a_disk_budget_refuses_with_sizes_and_evicts_only_when_told(
     assert shell.run("add", str(folders[1]), "--disk", "1MB")[0] == 0
     code, _, err = shell.run("add", str(folders[0]), "--name", "other", "--disk", "lots")
     assert (code, "not 'lots'" in err) == (1, True)
+
+
+def test_the_width_in_a_list_is_that_of_what_a_model_gives_first(shell: Shell) -> None:
+    shell.run("add", "shoal/virtual-every-kind")
+    _, out, _ = shell.run("models")
+    head, row = (line.split("  ") for line in out.splitlines())
+    found = dict(zip([c.strip() for c in head if c], [c.strip() for c in row if c], strict=True))
+    assert (found["KINDS"], found["DIMS"]) == ("dense, sparse, multivector", "384")
+    _, out, _ = shell.run("models", "shoal/virtual-every-kind")
+    assert "vector   384 dims" in out
+    assert "tokens   a vector of 32 dims each" in out

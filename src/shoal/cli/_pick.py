@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """`family` by our name and by config.json's; 0 and () stand for what is not known."""
+    """`family` by our name and by config.json's; `dims` are those of the kind of vector that it gives first; 0 and ()
+    stand for what is not known."""
 
     card: "Any"
     model: "Any"
@@ -65,7 +66,8 @@ def entry_of(card: "Card", model: "Model | None") -> Entry:
     if model is not None:  # 1
         facts = model.facts
         kinds = facts.kinds if "encode" in facts.tasks else ()
-        dims = facts.multivector.dims if facts.multivector else facts.dims
+        first = kinds[:1] == ("multivector",)
+        dims = facts.multivector.dims if facts.multivector and first else facts.dims
         said = (card.listed.family,) if card.listed else ()
         return Entry(card, model, facts.tasks, kinds, (facts.family, *said), dims, facts.max_tokens)
     told, facts_said = card.listed, card.facts  # 2
