@@ -5,31 +5,25 @@ Nothing here does network I/O; the flow of a push reads the files that it sends.
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
-from shoal.catalog.manifests import File, Limits, Manifest, Read
+from shoal.catalog.manifests import Limits, Manifest, Read
 from shoal.client import answers
 from shoal.client.calls import Call, ask, only
 from shoal.client.errors import ServerUnreachable
 from shoal.client.flow import Flow, Request, Sleep, Terms
 from shoal.client.reference import Reference, rows_of
 from shoal.client.retry import backoff_s
-from shoal.protocol.errors import Conflict, InvalidInput, RequestTimeout
+from shoal.client.uploading import Sending, send
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, and bytes done of bytes in all (0 where that is not known)."""
 
-LEAST_BYTES, MOST_BYTES = 64 * 1024, 8 * 1024 * 1024
-FIRST_BYTES = 1024 * 1024
-QUICK_S, SLOW_S = 1.0, 5.0
-"""A part that went quickly is followed by one twice as long, one that went slowly by half of it: servers bound the
-time that one may take."""
-MOST_LOSSES = 8
-"""So many connections may break one after the other, without a byte more having arrived, before we give up."""
+MOST_LOSSES = 3
+"""So often a question about a push may be lost before we give up."""
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +63,7 @@ def limits(terms: Terms, name: str) -> Call[Limits]:
     """What the server takes. Raises what it refuses whoever may not push `name` with, before any file is read."""
     path = f"/v1/uploads?name={quote(name, safe='/', errors='replace')}"
     request = Request("GET", path, _JSON)
-    return only(_patiently(terms, lambda: ask(terms, request, lambda body: answers.decoded(_limits, body))))
+    return only(ask(terms, request, lambda body: answers.decoded(_limits, body)))
 
 
 def push(terms: Terms, read: Read, asked: Asked, progress: Progress | None = None) -> Call[Pushed]:
@@ -79,13 +73,18 @@ def push(terms: Terms, read: Read, asked: Asked, progress: Progress | None = Non
 
 
 def _push(terms: Terms, read: Read, asked: Asked, reference: tuple[Any, ...], progress: Progress) -> Flow[Pushed]:
-    missing = yield from _patiently(terms, lambda: _missing(terms, read.manifest))
+    lacking: _Lacking = yield from _patiently(terms, lambda: _offer(terms, read.manifest))
     files = {file.sha256: file for file in read.manifest.files}
-    total = sum(files[sha256].size_bytes - offset for sha256, offset in missing.items())
+    total = sum(files[sha256].size_bytes - offset for sha256, offset in lacking.missing.items())
     done = 0
-    for sha256, offset in missing.items():
-        yield from _send(terms, files[sha256], read.places[files[sha256].path], offset, done, total, progress)
-        done += files[sha256].size_bytes - offset
+    for sha256, offset in lacking.missing.items():
+        file, before = files[sha256], done - offset
+
+        def tell(reached: int, path: str = file.path, before: int = before) -> None:
+            progress(f"sending {path}", max(0, before + reached), total)
+
+        yield from send(terms, Sending(file, read.places[file.path], lacking.chunk_bytes), offset, tell)
+        done += file.size_bytes - offset
     progress("proving", 0, 0)
     fields = {
         "name": asked.name, "files": read.manifest.files, "base": asked.base, "note": asked.note,
@@ -97,44 +96,9 @@ def _push(terms: Terms, read: Read, asked: Asked, reference: tuple[Any, ...], pr
     return msgspec.structs.replace(found, sent_bytes=total)
 
 
-def _missing(terms: Terms, manifest: Manifest) -> Flow[dict[str, int]]:
+def _offer(terms: Terms, manifest: Manifest) -> "Flow[_Lacking]":
     request = _packed("POST", "/v1/uploads", {"files": manifest.files})
-    return (yield from ask(terms, request, lambda body: answers.decoded(_lacking, body).missing))
-
-
-def _send(
-    terms: Terms, file: File, place: Path, offset: int, before: int, total: int, progress: Progress
-) -> Flow[None]:
-    """All of a file from `offset` on. Where the server has more or less of it than we thought, it says so."""
-    first, length, losses = offset, FIRST_BYTES, 0
-    with place.open("rb") as reader:
-        while offset < file.size_bytes:
-            progress(f"sending {file.path}", before + max(0, offset - first), total)
-            reader.seek(offset)
-            part = reader.read(min(length, file.size_bytes - offset))
-            if not part:
-                raise InvalidInput(f"{place} was changed while it was sent; push again")
-            began, was = terms.now(), offset
-            try:
-                offset = yield from ask(terms, _part(file, offset, part), _offset)
-                length = _next_length(length, terms.now() - began)
-            except (Conflict, RequestTimeout, ServerUnreachable) as error:
-                losses += 1
-                if losses > MOST_LOSSES or (isinstance(error, Conflict) and "offset" not in error.detail):
-                    raise
-                if isinstance(error, Conflict):
-                    offset = int(error.detail["offset"])
-                else:
-                    length = max(length // 4, LEAST_BYTES)
-                    yield Sleep(backoff_s(losses, terms.chance()))
-            losses = 0 if offset > was else losses
-    progress(f"sending {file.path}", before + file.size_bytes - first, total)
-
-
-def _next_length(length: int, took_s: float) -> int:
-    if took_s < QUICK_S:
-        return min(length * 2, MOST_BYTES)
-    return max(length // 2, LEAST_BYTES) if took_s > SLOW_S else length
+    return (yield from ask(terms, request, lambda body: answers.decoded(_lacking, body)))
 
 
 def _patiently(terms: Terms, begin: Callable[[], Flow[Any]]) -> Flow[Any]:
@@ -188,29 +152,15 @@ def _packed(method: str, path: str, fields: Mapping[str, Any]) -> Request:
     return Request(method, path, headers, msgspec.msgpack.encode(fields))
 
 
-def _part(file: File, offset: int, part: bytes) -> Request:
-    named = quote(file.path, safe="/", errors="replace")
-    path = f"/v1/uploads/{file.sha256}?offset={offset}&size={file.size_bytes}&path={named}"
-    return Request("PUT", path, {**_JSON, "content-type": "application/octet-stream"}, part)
-
-
-def _offset(body: bytes) -> int:
-    return answers.decoded(_received, body).offset
-
-
 def _pushed(body: bytes) -> Pushed:
     return answers.decoded(_done, body)
 
 
 class _Lacking(msgspec.Struct, frozen=True):
     missing: dict[str, int]
-
-
-class _Received(msgspec.Struct, frozen=True):
-    offset: int
+    chunk_bytes: int
 
 
 _limits = msgspec.json.Decoder(Limits)
 _lacking = msgspec.json.Decoder(_Lacking)
-_received = msgspec.json.Decoder(_Received)
 _done = msgspec.json.Decoder(Pushed)
