@@ -24,8 +24,9 @@ from shoal.cli._names import Names, Unserved
 from shoal.cli._objects import open_objects
 from shoal.cli._observing import observing
 from shoal.cli._ready import say_ready
-from shoal.cli._road import door, either, ended, make_agent, on_signals, say_if_empty, url_of
+from shoal.cli._road import door, either, ended, make_agent, on_signals, registry_of, say_if_empty, url_of
 from shoal.gateway.app import Gateway
+from shoal.gateway.cleaning import clean
 from shoal.gateway.pages import Pages
 from shoal.gateway.publishing import Publisher
 from shoal.gateway.server import inherited, listen, make_server
@@ -126,7 +127,7 @@ async def gateway(process: GatewayProcess) -> None:
     """Until SIGINT or SIGTERM: then nothing more is accepted, and what was is answered."""
     objects, pushed = open_objects(process.objects), Pushed()
     access = await door(process.settings, process.host, objects)
-    registry, store_id = Registry(objects), await identity(objects)
+    registry, store_id = registry_of(objects, process.settings), await identity(objects)
     sock = inherited(process.fd) if process.fd >= 0 else listen(process.host, process.port)
     stopping = on_signals()
     queue, cluster = await _join(process.membership, process.limits, f"gateway-{os.getpid()}"), Cluster(pushed)
@@ -146,7 +147,7 @@ async def gateway(process: GatewayProcess) -> None:
     app = Gateway(queue, catalog, cluster.states, pages, process.settings, access, publisher)
     server = make_server(app, process.settings, LINGER_S)
     collect_seldom()
-    beside = [asyncio.create_task(work) for work in (access.watch(), names.run())]
+    beside = [asyncio.create_task(work) for work in (access.watch(), names.run(), clean(registry))]
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     log.info("listening", extra=logs.fields(url=url_of(process.host, sock), models=len(catalog.models())))
     say_ready()

@@ -14,7 +14,7 @@ import msgspec
 import uvloop
 
 from shoal import console
-from shoal.catalog import Model
+from shoal.catalog import Model, manifests
 from shoal.catalog.identity import identity
 from shoal.catalog.keys import Keys
 from shoal.catalog.objects import Objects
@@ -29,6 +29,7 @@ from shoal.cli._observing import observing
 from shoal.cli._options import LOOPBACK
 from shoal.gateway.access import Access
 from shoal.gateway.app import Gateway
+from shoal.gateway.cleaning import clean
 from shoal.gateway.pages import Pages
 from shoal.gateway.publishing import Publisher
 from shoal.gateway.server import listen, make_server
@@ -76,7 +77,7 @@ def run(road: Road) -> None:
 async def serve(road: Road) -> None:
     store, objects = Store(road.home), open_objects(road.objects, road.home)
     access = await door(road.gateway, road.host, objects)
-    registry, store_id = Registry(objects), await identity(objects)
+    registry, store_id = registry_of(objects, road.gateway), await identity(objects)
     sock = listen(road.host, road.port)
     queue = InProcessQueue(road.queue)
     pushed = Pushed(store.folder_of)
@@ -98,7 +99,7 @@ async def serve(road: Road) -> None:
     server = make_server(gateway, road.gateway)
     agent.start()
     collect_seldom()
-    beside = [asyncio.create_task(work) for work in (access.watch(), names.run(), prover.run())]
+    beside = [asyncio.create_task(work) for work in (access.watch(), names.run(), prover.run(), clean(registry))]
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     log.info("listening", extra=logs.fields(url=url_of(road.host, sock), models=len(stock.models())))
     say_if_empty(stock.models())
@@ -118,6 +119,12 @@ async def ended(tasks: "list[asyncio.Task[None]]") -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def registry_of(objects: Objects, settings: GatewaySettings) -> Registry:
+    """With what one pushed model may have."""
+    limits = manifests.Limits(settings.max_artifact_bytes, settings.max_artifact_files)
+    return Registry(objects, limits)
 
 
 async def door(settings: GatewaySettings, host: str, objects: Objects) -> Access:

@@ -96,7 +96,7 @@ class AsyncClient:
         asked = Asked(
             name=name, base=base or "", reference=reference, note=note, facts=facts or {}, dry_run=dry_run
         )
-        limits = await self._run(pushing.limits(self._terms, name))
+        limits = await self._run(pushing.limits(self._terms, name, asked.base))
         opening = opened(folder, progress or pushing.silent, limits)
         read = await asyncio.to_thread(opening.__enter__)
         try:

@@ -59,9 +59,11 @@ def silent(stage: str, done: int, total: int) -> None:
     """A `Progress` to nobody."""
 
 
-def limits(terms: Terms, name: str) -> Call[Limits]:
-    """What the server takes. Raises what it refuses whoever may not push `name` with, before any file is read."""
+def limits(terms: Terms, name: str, base: str) -> Call[Limits]:
+    """What the server takes. Raises what it would refuse the push with anyway, before any file is read."""
     path = f"/v1/uploads?name={quote(name, safe='/', errors='replace')}"
+    if base:
+        path += f"&base={quote(base, safe='/:@', errors='replace')}"
     request = Request("GET", path, _JSON)
     return only(ask(terms, request, lambda body: answers.decoded(_limits, body)))
 

@@ -123,7 +123,7 @@ class Client:
         asked = Asked(
             name=name, base=base or "", reference=reference, note=note, facts=facts or {}, dry_run=dry_run
         )
-        limits = self._run(pushing.limits(self._terms, name))
+        limits = self._run(pushing.limits(self._terms, name, asked.base))
         with opened(folder, progress or pushing.silent, limits) as read:
             return self._run(pushing.push(self._terms, read, asked, progress))
 

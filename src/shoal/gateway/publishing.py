@@ -5,6 +5,7 @@ Knows the queue, the registry and what names mean here. Does not know HTTP, nor 
 """
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -17,11 +18,13 @@ from shoal.catalog.ledger import Aliased, Change, NameState, Pushed, Removed, Ro
 from shoal.catalog.names import check_name
 from shoal.catalog.proof import LINE, TASK, Prove, Proved
 from shoal.catalog.registry import Registry
+from shoal.observe import log as logs
 from shoal.protocol.envelope import Envelope, Job
 from shoal.protocol.errors import Conflict, DeadlineExceeded, InvalidInput, ResourceExhausted
 from shoal.protocol.status import NodeStatus
 from shoal.queue import Inbox, Queue
 
+log = logging.getLogger("shoal.gateway")
 PROVED_WITHIN_S = 600.0
 """Waiting for a node included, and the fetching of the files."""
 
@@ -58,6 +61,7 @@ class Publisher:
         self._queue, self.registry, self._models, self._nodes = queue, registry, models, nodes
         self._announce, self._objects, self._within_s = announce, objects, within_s
         self._pushing: set[str] = set()
+        self._writing: set[asyncio.Task[NameState]] = set()
 
     async def publish(self, asked: Prove, who: str, note: str = "", *, dry_run: bool = False) -> Published:
         """Prove an artifact that was committed, and make it the current version of its name, unless `dry_run`.
@@ -66,18 +70,11 @@ class Publisher:
         4. The ledger has it: unless another was quicker. 5. Everyone is told.
         Raises Conflict, InvalidInput, ModelNotFound, and what a node refused it with.
         """
-        name = check_name(asked.name)
-        if name in self._pushing:  # 1
-            raise Conflict(f"{name} is being pushed by another just now; look at that first, then push again")
-        if self._is_taken(name):
-            raise Conflict(
-                f"{name} is the name of a model that was not pushed; take another name", model=name, taken=True
-            )
+        name = asked.name
+        self.check(name, asked.base)  # 1, 2
         self._pushing.add(name)
         try:
             before = await self.registry.state(name)
-            if asked.base:  # 2
-                self._check_base(asked.base)
             proved = await self._prove(asked)  # 3
             if dry_run:
                 return Published(proved)
@@ -89,6 +86,18 @@ class Publisher:
             return Published(proved, state.versions[state.current])
         finally:
             self._pushing.discard(name)
+
+    def check(self, name: str, base: str = "") -> None:
+        """What can be said before a file is here. Raises Conflict, InvalidInput, ModelNotFound."""
+        check_name(name)
+        if name in self._pushing:
+            raise Conflict(f"{name} is being pushed by another just now; look at that first, then push again")
+        if self._is_taken(name):
+            raise Conflict(
+                f"{name} is the name of a model that was not pushed; take another name", model=name, taken=True
+            )
+        if base:
+            self._check_base(base)
 
     async def alias(self, name: str, alias: str, version: int, who: str, note: str = "") -> NameState:
         """`version` 0 is the current one. Raises InvalidInput, ModelNotFound, Conflict; so do the next three."""
@@ -117,8 +126,18 @@ class Publisher:
         return await self.registry.names()
 
     async def _append(self, name: str, change: Change, since: int | None = None) -> NameState:
+        """Whoever asked may leave meanwhile: what is written is also told."""
+        writing = asyncio.create_task(self._write(name, change, since))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        return await asyncio.shield(writing)
+
+    async def _write(self, name: str, change: Change, since: int | None) -> NameState:
         state = await self.registry.append(name, change, since=since, taken=self._is_taken)
         self._announce(state)
+        if state.history and state.history[-1].at == change.at:  # it came to something
+            told = logs.fields(model=name, what=state.history[-1].what, by=change.who, number=state.number)
+            log.info("a pushed name was changed", extra=told)
         return state
 
     def _is_taken(self, name: str) -> bool:

@@ -96,9 +96,10 @@ class PushRoutes:
         self._publisher, self._chunk_bytes = publisher, chunk_bytes
 
     async def limits(self, asked: Asked) -> Reply:
-        """What is taken; with ?name= also whether whoever asks may push that."""
+        """What is taken; with ?name=, and ?base=, also whether that can be pushed by whoever asks."""
         if name := asked.query.get("name", ""):
             asked.check(check_name(name))
+            self._publisher.check(name, asked.query.get("base", ""))
         limits = msgspec.to_builtins(self._publisher.registry.limits)
         return answer(200, limits | {"chunk_bytes": self._chunk_bytes})
 

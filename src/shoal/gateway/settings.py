@@ -2,6 +2,8 @@
 
 import msgspec
 
+from shoal.catalog.manifests import MAX_ARTIFACT_BYTES, MAX_ARTIFACT_FILES
+
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes in bytes, times in seconds. `keys` are sha256 digests of API keys; none: nobody is asked."""
@@ -17,5 +19,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int = 8192
     timeout_s: float = 120.0
     max_timeout_s: float = 600.0
+    max_artifact_bytes: int = MAX_ARTIFACT_BYTES
+    max_artifact_files: int = MAX_ARTIFACT_FILES
     keys: frozenset[bytes] = frozenset()
     access_log: bool = False
