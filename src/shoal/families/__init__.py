@@ -10,7 +10,7 @@ import importlib.util
 import pkgutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -49,6 +49,14 @@ Read = Prepared | Output | ShoalError
 """What an item became: ready to compute, answered already (its tokens were all it asked for), or refused."""
 
 
+class Part(NamedTuple):
+    """Rows `first` … `first + rows` of the linear that its checkpoint calls `name`, without `.weight`."""
+
+    name: str
+    first: int
+    rows: int
+
+
 class Ops(Protocol):
     """What encoders are described in. Activations are packed: [tokens, width], the texts of a batch one after
     another with no padding between them; only `attention` and `pool` know where each text ends.
@@ -72,8 +80,14 @@ class Ops(Protocol):
         """table [n, width], index [tokens] → [tokens, width]."""
         ...
 
-    def linear(self, x: Node, weight: Array, bias: Array | None) -> Node:
-        """x [n, in], weight [out, in], bias [out] → [n, out]."""
+    def linear(
+        self, x: Node, weight: Array, bias: Array | None, parts: Sequence[Part] = (), *, of_texts: bool = False
+    ) -> Node:
+        """x [n, in], weight [out, in], bias [out] → [n, out].
+
+        `parts` says whose rows the weight's are, one below the other, where an adapter may change them; a row of
+        x is then a token, or with `of_texts` a text.
+        """
         ...
 
     def add(self, a: Node, b: Node) -> Node: ...

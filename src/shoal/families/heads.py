@@ -18,14 +18,16 @@ from shoal.protocol.tensors import Array
 
 
 class Described(msgspec.Struct, frozen=True):
-    """`outputs` of a graph by name; `vocabulary` where one of them is not final yet."""
+    """`outputs` of a graph by name; `vocabulary` where one of them is not final yet. `unused` are linears of the
+    checkpoint that no output depends on, as name → (out, in): whatever changes them changes nothing here."""
 
     outputs: dict[str, Node]
     vocabulary: Vocabulary | None = None
+    unused: dict[str, tuple[int, int]] = {}
 
     def without_graph(self) -> "Described":
         """The same once the graph is compiled: its nodes hold the weights a second time, in fp32."""
-        return Described(dict.fromkeys(self.outputs), self.vocabulary)
+        return Described(dict.fromkeys(self.outputs), self.vocabulary, self.unused)
 
     def completed(self, found: Mapping[str, Array], batch: Sequence[Prepared]) -> dict[str, Array]:
         """What finish.py reads, of what a graph gave for `batch`."""
@@ -42,10 +44,12 @@ def describe(family: Family, ops: Ops, folder: Path, facts: Facts) -> Described:
 
     Raises ModelLoadFailed where the files do not hold what the facts say.
     """
-    network = family.network(ops, Checkpoint(folder), facts)
+    checkpoint = Checkpoint(folder)
+    network = family.network(ops, checkpoint, facts)
     states = network.states()
     if facts.reads_pairs:
-        return Described({"score": network.logits(states, max(1, len(facts.labels)))})
+        score = network.logits(states, max(1, len(facts.labels)))
+        return Described({"score": score}, unused=checkpoint.unused())
     outputs, vocabulary = {}, None
     if "dense" in facts.kinds:
         outputs["dense"] = through(ops, _pooled(ops, states, facts), read_linears(folder, facts.dense))
@@ -54,7 +58,9 @@ def describe(family: Family, ops: Ops, folder: Path, facts: Facts) -> Described:
         outputs["sparse"], vocabulary = words.states, Vocabulary(words, sparse)
     if "multivector" in facts.kinds:
         outputs["multivector"] = through(ops, states, read_projection(folder, facts))
-    return Described(outputs, vocabulary)
+    unused = checkpoint.unused()
+    unused.pop("linear", None)  # a projection that is kept in the model's own file
+    return Described(outputs, vocabulary, unused)
 
 
 def sparse_facts(facts: Facts) -> Sparse:

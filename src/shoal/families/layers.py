@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from shoal.families import Network, Node, Ops, Words
+from shoal.families import Network, Node, Ops, Part, Words
 from shoal.families.weights import Checkpoint
 from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts
@@ -44,24 +44,27 @@ class Layers(Network):
         self.ops, self.checkpoint = ops, checkpoint
         self.width, self.heads, self.eps, self.activation = width, heads, eps, activation
 
-    def linear(self, x: Node, name: str, out: int = -1, *, bias: bool = True) -> Node:
-        """[n, any] → [n, out]; -1 takes as many as the weight has."""
+    def linear(self, x: Node, name: str, out: int = -1, *, bias: bool = True, of_texts: bool = False) -> Node:
+        """[n, any] → [n, out]; -1 takes as many as the weight has. `of_texts`: a row of x is no token."""
         weight = self.checkpoint.weight(f"{name}.weight", out, -1)
-        return self.ops.linear(x, weight, self.checkpoint.weight(f"{name}.bias", len(weight)) if bias else None)
+        offset = self.checkpoint.weight(f"{name}.bias", len(weight)) if bias else None
+        return self.ops.linear(x, weight, offset, [Part(name, 0, len(weight))], of_texts=of_texts)
 
     def joined(self, x: Node, names: Sequence[str], *, bias: bool = True) -> Node:
         """Linears from width to width as one product, their outputs side by side."""
         weights = [self.checkpoint.weight(f"{name}.weight", self.width, self.width) for name in names]
         biases = [self.checkpoint.weight(f"{name}.bias", self.width) for name in names] if bias else []
-        return self.ops.linear(x, np.concatenate(weights), np.concatenate(biases) if bias else None)
+        parts = [Part(name, 0, self.width) for name in names]
+        return self.ops.linear(x, np.concatenate(weights), np.concatenate(biases) if bias else None, parts)
 
     def halves(self, x: Node, name: str, *, bias: bool = True) -> tuple[Node, Node]:
         """One weight as two linears: its upper rows', its lower rows' output."""
         weight = self.checkpoint.weight(f"{name}.weight", -1, self.width)
         offset = self.checkpoint.weight(f"{name}.bias", len(weight)) if bias else None
         n = len(weight) // 2
-        upper = self.ops.linear(x, weight[:n], None if offset is None else offset[:n])
-        return upper, self.ops.linear(x, weight[n:], None if offset is None else offset[n:])
+        parts = Part(name, 0, n), Part(name, n, len(weight) - n)
+        upper = self.ops.linear(x, weight[:n], None if offset is None else offset[:n], parts[:1])
+        return upper, self.ops.linear(x, weight[n:], None if offset is None else offset[n:], parts[1:])
 
     def norm(self, x: Node, name: str, *, bias: bool = True) -> Node:
         weight = self.checkpoint.weight(f"{name}.weight", self.width)
@@ -88,9 +91,9 @@ class Layers(Network):
 
     def classified(self, x: Node, dense: str, activation: str, out: str, labels: int) -> Node:
         """Two linears with an activation between them: x [texts, width] → [texts, labels]."""
-        inner = self.linear(x, dense, self.width)
+        inner = self.linear(x, dense, self.width, of_texts=True)
         inner = self.ops.tanh(inner) if activation == "tanh" else self.activated(inner, activation)
-        return self.linear(inner, out, labels)
+        return self.linear(inner, out, labels, of_texts=True)
 
     def predicted(self, x: Node, dense: str, norm: str, decoder: str, bias: str, activation: str = "") -> Words:
         """A masked-language-model head. Without a `decoder` of its own it has the table of the words; where the

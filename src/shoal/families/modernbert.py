@@ -58,7 +58,9 @@ class _ModernBert(Layers):
         over = self.checkpoint.setting("classifier_pooling", "cls")
         if over not in ("cls", "mean"):
             raise ModelLoadFailed(f"family modernbert pools for its classifier by cls or mean, not by {over}")
-        return self.linear(self._head(self.ops.pool(states, over)), "classifier", labels)
+        return self.linear(
+            self._head(self.ops.pool(states, over), of_texts=True), "classifier", labels, of_texts=True
+        )
 
     def words(self, states: Node) -> Words:
         table, size = "embeddings.tok_embeddings.weight", self.checkpoint.count("vocab_size")
@@ -70,8 +72,8 @@ class _ModernBert(Layers):
             bias=self.checkpoint.weight("decoder.bias", size) if biased else None,
         )
 
-    def _head(self, x: Node) -> Node:
-        x = self.linear(x, "head.dense", self.width, bias=self._biased["classifier"])
+    def _head(self, x: Node, *, of_texts: bool = False) -> Node:
+        x = self.linear(x, "head.dense", self.width, bias=self._biased["classifier"], of_texts=of_texts)
         return self._normed(
             self.activated(x, self.checkpoint.setting("classifier_activation", "gelu")), "head.norm"
         )

@@ -4,12 +4,13 @@ Says whether a checkpoint's weights fit each other and what will be looked up in
 model is added.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from shoal.families import Family, Over
+from shoal.families import Family, Over, Part
 from shoal.families.heads import describe
 from shoal.families.tokenize import TextReader, load_tokenizer
 from shoal.families.weights import Table
@@ -76,7 +77,9 @@ class Shapes:
         self._look_up(len(table), index)
         return int(table.shape[1])
 
-    def linear(self, x: int, weight: Array, bias: Array | None) -> int:
+    def linear(
+        self, x: int, weight: Array, bias: Array | None, parts: Sequence[Part] = (), *, of_texts: bool = False
+    ) -> int:
         if weight.shape[1] != x:
             raise ModelLoadFailed(f"a weight of {weight.shape[1]} columns is to read {x} numbers")
         self._check_finite(weight, bias)

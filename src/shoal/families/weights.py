@@ -70,6 +70,7 @@ class Checkpoint:
         words = next((match for name in found if (match := _WORDS.fullmatch(name))), None)
         prefix = words[1] if words else ""
         self._weights = {_plain(name.removeprefix(prefix)): stored for name, stored in found.items()}
+        self._asked: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self._weights
@@ -90,6 +91,10 @@ class Checkpoint:
                 found[name.removesuffix(".weight")] = array.shape
         return found
 
+    def unused(self) -> dict[str, tuple[int, int]]:
+        """Those of `matrices` that nobody has asked for so far."""
+        return {name: shape for name, shape in self.matrices().items() if f"{name}.weight" not in self._asked}
+
     def setting(self, name: str, default: Any = None) -> Any:
         """A value of config.json, or `default` where it says nothing."""
         value = self.config.get(name)
@@ -108,6 +113,7 @@ class Checkpoint:
     def _stored(self, name: str, shape: tuple[int, ...]) -> tuple[Array, Path, int]:
         if name not in self._weights:
             raise ModelLoadFailed(f"the checkpoint has no weight named {name!r}")
+        self._asked.add(name)
         array, path, offset = self._weights[name]
         if isinstance(array, str):
             raise ModelLoadFailed(f"weight {name!r} is of dtype {array}; known: {', '.join(_DTYPES)}")

@@ -45,7 +45,7 @@ class Runtime(Protocol):
 @runtime_checkable
 class Adapting(Protocol):
     """What a runtime can besides, where it computes LoRA adapters: items of different adapters, and of none, share
-    one `run`. Both are called on the tokeniser's thread, while `run` is under way on others.
+    one `run`. Both are called on a thread of their own, while `prepare` and `run` are under way on others.
     """
 
     def take_adapter(self, digest: str, folder: Path) -> int:

@@ -4,6 +4,7 @@ have seen, so token counts, lengths and text counts are rounded up; what pads th
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -49,9 +50,12 @@ class Packed(msgspec.Struct, frozen=True):
         numbered: Array = self.mask * np.arange(1, self.mask.shape[1] + 1, dtype=np.float32)
         return numbered
 
-    def feed(self, names: Iterable[str], tables: Mapping[str, Table]) -> list[Array]:
-        """The inputs that a graph asks for: rows of `tables` for the token ids, fields of ours for the rest."""
-        return [tables[n].take(self.ids) if n in tables else getattr(self, n) for n in names]
+    def feed(self, names: Iterable[str], tables: Mapping[str, Table], more: Mapping[str, Any] = {}) -> list[Any]:
+        """The inputs that a graph asks for: rows of `tables` for the token ids, what `more` holds, and fields of
+        ours for the rest."""
+        return [
+            tables[n].take(self.ids) if n in tables else more[n] if n in more else getattr(self, n) for n in names
+        ]
 
 
 def pack(batch: Sequence[Prepared]) -> Packed:

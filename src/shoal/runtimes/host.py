@@ -1,7 +1,8 @@
 """The child process that holds one model: `python -m shoal.runtimes.host CONTROL_FD DATA_FD`.
 
-Three kinds of thread: the loop, which talks; one tokeniser; one per stream, which computes. It knows one
-runtime and the frames. It does not know jobs, requests or other replicas. Its node restarts it when it dies.
+Four kinds of thread: the loop, which talks; one tokeniser; one that takes adapters; one per stream, which
+computes. It knows one runtime and the frames. It does not know jobs, requests or other replicas. Its node restarts
+it when it dies.
 """
 
 import asyncio
@@ -49,6 +50,7 @@ class Host:
         self._control: Channel | None = None
         self._data: Channel | None = None
         self._tokeniser = _threads(1, "tokenise")
+        self._adapters = _threads(1, "adapt")
         self._streams = _threads(1, "stream")
         self._runtime: Runtime | None = None
         self._ready: deque[_Ready] = deque()  # tokenised, not running; oldest first
@@ -76,7 +78,7 @@ class Host:
         elif isinstance(frame, frames.TakeAdapter):
             self._loop.create_task(self._take_adapter(frame))
         elif isinstance(frame, frames.DropAdapter) and isinstance(self._runtime, Adapting):
-            self._loop.run_in_executor(self._tokeniser, self._runtime.drop_adapter, frame.digest)
+            self._loop.run_in_executor(self._adapters, self._runtime.drop_adapter, frame.digest)
         elif isinstance(frame, frames.Stop):
             os._exit(0)  # the node stops us only when nothing is in flight
 
@@ -117,7 +119,7 @@ class Host:
             if not isinstance(self._runtime, Adapting):
                 raise ModelLoadFailed("this model's runtime computes no adapters")
             take = self._runtime.take_adapter
-            size = await self._loop.run_in_executor(self._tokeniser, take, frame.digest, Path(frame.folder))
+            size = await self._loop.run_in_executor(self._adapters, take, frame.digest, Path(frame.folder))
         except ShoalError as error:
             self._control.send(frames.AdapterFailed(frame.digest, error.fault()))
         except BaseException as error:  # a panic in a library is no Exception

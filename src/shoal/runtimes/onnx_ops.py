@@ -10,9 +10,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from shoal.families import Node, Over
+from shoal.families import Node, Over, Part
 from shoal.families.weights import Table
 from shoal.protocol.tensors import Array
+from shoal.runtimes.terms import Place, Terms
 
 _OPSET = 20  # the first with Gelu
 _IR_VERSION = 9
@@ -21,7 +22,8 @@ _IR_VERSION = 9
 class OnnxOps:
     """A node is the name of its output. `inputs` and `tables` fill as the network asks (see Packed.feed)."""
 
-    def __init__(self) -> None:
+    def __init__(self, terms: Terms | None = None) -> None:
+        self.terms = terms or Terms()
         self.inputs: dict[str, Node] = {}
         self.tables: dict[str, Table] = {}
         self._nodes: list[onnx.NodeProto] = []
@@ -54,11 +56,28 @@ class OnnxOps:
     def rows(self, table: Array, index: Node) -> Node:
         return self._node("Gather", self._constant(table), index)
 
-    def linear(self, x: Node, weight: Array, bias: Array | None) -> Node:
-        biases = [] if bias is None else [self._constant(bias)]
-        y = self._node("Gemm", x, self._constant(weight), *biases, transB=1)
+    def linear(
+        self, x: Node, weight: Array, bias: Array | None, parts: Sequence[Part] = (), *, of_texts: bool = False
+    ) -> Node:
+        y = self.terms.linear(self, x, weight, bias, parts, of_texts)
         self._widths[y] = len(weight)
         return y
+
+    def product(self, x: Node, weight: Array, bias: Array | None) -> Node:
+        biases = [] if bias is None else [self._constant(bias)]
+        return self._node("Gemm", x, self._constant(weight), *biases, transB=1)
+
+    def term(self, x: Node, place: Place) -> Node:
+        if place.mask not in self.inputs:
+            self._input(place.mask, 2, TensorProto.BOOL)
+        a, b = (self._input(name, 2, TensorProto.FLOAT) for name in (place.a, place.b))
+        # Chosen, not multiplied by 0: that would make NaN of another adapter's infinity.
+        nothing = self._constant(np.array(0, np.float32))
+        own = self._node("Where", place.mask, self._node("Gemm", x, a, transB=1), nothing)
+        return self._node("MatMul", own, b)
+
+    def joined(self, parts: Sequence[Node]) -> Node:
+        return self._node("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
 
     def add(self, a: Node, b: Node) -> Node:
         return self._node("Add", a, b)

@@ -12,7 +12,9 @@ from shoal.runtimes.openvino_ops import OpenVinoOps
 
 
 class Bf16Ops(OpenVinoOps):
-    def linear(self, x: Node, weight: Array, bias: Array | None) -> Node:
+    narrow = ov.Type.bf16
+
+    def product(self, x: Node, weight: Array, bias: Array | None) -> Node:
         # Memory of the engine's own: a constant made from one of numpy's would not keep that alive.
         bits = ov.Tensor(ov.Type.bf16, ov.Shape(list(weight.shape)))
         bits.data.view(np.uint16)[...] = rounded(weight)

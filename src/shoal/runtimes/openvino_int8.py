@@ -16,7 +16,7 @@ _MOST = 127
 
 
 class Int8Ops(OpenVinoOps):
-    def linear(self, x: Node, weight: Array, bias: Array | None) -> Node:
+    def product(self, x: Node, weight: Array, bias: Array | None) -> Node:
         """The engine recognises this pattern and multiplies in 8 bits: Constant → Convert → Multiply → MatMul."""
         whole, scale = quantised(weight)
         narrow = op.convert(op.constant(whole, shared_memory=True), "f32")

@@ -4,14 +4,16 @@ pooling only. Knows OpenVINO's operations; does not know devices, streams or wha
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import openvino as ov
 import openvino.opset13 as op
 
-from shoal.families import Node, Over
+from shoal.families import Node, Over, Part
 from shoal.families.weights import Table
 from shoal.protocol.tensors import Array
+from shoal.runtimes.terms import Place, Terms
 
 _LEAST = np.array(-3.3895314e38, np.float32)
 """bf16's least number: fp32's own would be infinite there."""
@@ -21,7 +23,11 @@ class OpenVinoOps:
     """`inputs` fills as the network asks for them, each named like a field of `Packed` or one of `tables`: the
     vocabulary's rows are looked up outside, in the mapped file, so that no engine holds a copy of them."""
 
-    def __init__(self) -> None:
+    narrow = ov.Type.f32
+    """Of the factors that terms are fed."""
+
+    def __init__(self, terms: Terms | None = None) -> None:
+        self.terms = terms or Terms()
         self.inputs: dict[str, Node] = {}
         self.tables: dict[str, Table] = {}
 
@@ -44,9 +50,29 @@ class OpenVinoOps:
     def rows(self, table: Array, index: Node) -> Node:
         return op.gather(_constant(table), index, 0)
 
-    def linear(self, x: Node, weight: Array, bias: Array | None) -> Node:
+    def linear(
+        self, x: Node, weight: Array, bias: Array | None, parts: Sequence[Part] = (), *, of_texts: bool = False
+    ) -> Node:
+        return self.terms.linear(self, x, weight, bias, parts, of_texts)
+
+    def product(self, x: Node, weight: Array, bias: Array | None) -> Node:
         y = op.matmul(x, _constant(weight), False, True)
         return y if bias is None else op.add(y, _constant(bias))
+
+    def term(self, x: Node, place: Place) -> Node:
+        a, b = self._factors(place.a, place.width), self._factors(place.b, place.part.rows)
+        if place.mask not in self.inputs:
+            self._input(place.mask, [-1, -1], np.bool_)
+        # Chosen, not multiplied by 0: that would make NaN of another adapter's infinity.
+        own = op.select(self.inputs[place.mask], op.matmul(x, a, False, True), _constant(np.array(0, np.float32)))
+        return op.matmul(own, b, False, False)
+
+    def joined(self, parts: Sequence[Node]) -> Node:
+        return op.concat(list(parts), 1) if len(parts) > 1 else parts[0]
+
+    def _factors(self, name: str, width: int) -> Node:
+        given = self._input(name, [-1, width], self.narrow)
+        return given if self.narrow == ov.Type.f32 else op.convert(given, "f32")
 
     def add(self, a: Node, b: Node) -> Node:
         return op.add(a, b)
@@ -157,7 +183,7 @@ class OpenVinoOps:
     def _mask(self) -> Node:
         return self._input("mask", [-1, -1], np.float32)
 
-    def _input(self, name: str, shape: list[int], dtype: type = np.int32) -> Node:
+    def _input(self, name: str, shape: list[int], dtype: Any = np.int32) -> Node:
         self.inputs[name] = op.parameter(shape, dtype, name=name)
         return self.inputs[name]
 

@@ -1,0 +1,96 @@
+"""One network compiled by OpenVINO, and a request for each micro-batch that may be in it at once.
+
+With places for low-rank terms or without. Does not know items, adapters or what the network is.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+
+from shoal.families import Prepared, family_named
+from shoal.families.finish import finish
+from shoal.families.heads import describe
+from shoal.protocol.errors import ModelLoadFailed
+from shoal.protocol.facts import Facts, Profile
+from shoal.protocol.tensors import Array
+from shoal.runtimes import Ran
+from shoal.runtimes.adapters import Inputs
+from shoal.runtimes.buckets import pack
+from shoal.runtimes.openvino_bf16 import Bf16Ops, rounded
+from shoal.runtimes.openvino_int8 import GROUP, Int8Ops
+from shoal.runtimes.openvino_ops import OpenVinoOps
+from shoal.runtimes.stack import Stack
+from shoal.runtimes.terms import Terms
+from shoal.runtimes.turns import in_turn
+
+_KERNELS_KEPT = 512
+"""Prepared kernels and buffers that are kept for shapes seen; the default of 5,000 lets memory creep up."""
+
+_LONE_KERNELS_KEPT = 64
+_LONE_BYTES = 32 * 1024 * 1024
+"""Larger matrices are not held twice for the sake of a text that is alone."""
+
+_INFINITE = 0x7F80
+"""The exponent of bf16's infinities and NaN."""
+
+
+class OpenVinoGraph:
+    """`lone`: whether there is a slot more, for a text that is alone: in a second graph that all threads compute,
+    or where there are terms, in the same one. `unused` is as in `Described`."""
+
+    def __init__(self, folder: Path, facts: Facts, profile: Profile, terms: Terms) -> None:
+        """Raises ModelLoadFailed."""
+        self.terms, self._facts = terms, facts
+        ops = {"int8": Int8Ops, "bf16": Bf16Ops}.get(profile.dtype, OpenVinoOps)(terms)
+        described = describe(family_named(facts.family), ops, folder, facts)
+        model = ops.model(list(described.outputs.values()))
+        self._described, self.unused = described.without_graph(), described.unused
+        self._inputs, self._tables, self._narrow = list(ops.inputs), ops.tables, ops.narrow
+        compiled = _compile(model, profile, profile.streams, _KERNELS_KEPT)
+        self._requests = [compiled.create_infer_request() for _ in range(profile.slots)]
+        self.lone = profile.lone and profile.streams > 1 and _constant_bytes(model) <= _LONE_BYTES
+        if self.lone:
+            alone = compiled if terms.targets else _compile(model, profile, 1, _LONE_KERNELS_KEPT)
+            self._requests.append(alone.create_infer_request())
+
+    def run(self, batch: Sequence[Prepared], slot: int, inputs: Inputs | None = None) -> Ran:
+        packed = pack(batch)
+        fed = packed.feed(self._inputs, self._tables, inputs(packed) if inputs else {})
+        request = self._requests[slot]
+        found, seconds = in_turn(lambda: request.infer(fed, share_inputs=True, share_outputs=True))
+        named = {name: found[i] for i, name in enumerate(self._described.outputs)}
+        values = self._described.completed(named, batch)
+        return Ran(finish(values, batch, self._facts), packed.tokens, seconds)
+
+    def stack(self) -> Stack:
+        dtype = np.float32 if self._narrow == ov.Type.f32 else np.uint16
+        return Stack(self.terms.places, dtype, lambda rows: ov.Tensor(rows, ov.Shape(rows.shape), self._narrow))
+
+    def narrow(self, factors: Array) -> Array:
+        """fp32 → what terms are fed. Raises ModelLoadFailed where that has no such numbers."""
+        if self._narrow == ov.Type.f32:
+            return factors
+        bits = rounded(factors)
+        if (bits & _INFINITE == _INFINITE).any():
+            raise ModelLoadFailed("the adapter has values beyond the greatest of bf16, which it would be held in")
+        return bits
+
+
+def _constant_bytes(model: ov.Model) -> int:
+    return sum(node.get_byte_size() for node in model.get_ops() if node.get_type_name() == "Constant")
+
+
+def _compile(model: ov.Model, profile: Profile, streams: int, kernels_kept: int) -> ov.CompiledModel:
+    settings = {
+        "INFERENCE_PRECISION_HINT": "bf16" if profile.dtype == "bf16" else "f32",
+        "NUM_STREAMS": streams,
+        "INFERENCE_NUM_THREADS": profile.threads or profile.streams,
+        # Pinned, the replicas of several processes would share one core.
+        "ENABLE_CPU_PINNING": False,
+        "CPU_RUNTIME_CACHE_CAPACITY": kernels_kept,
+        # Of the inputs of 8-bit weights; 0 would leave these as they are, and gain nothing.
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUP if profile.dtype == "int8" else 0,
+    }
+    return ov.Core().compile_model(model, profile.device.upper(), settings)
