@@ -18,6 +18,7 @@ import msgspec
 import uvloop
 
 from shoal.cli._children import Child, Spec, replace
+from shoal.cli._objects import objects_url
 from shoal.cli._road import either, on_signals
 from shoal.node import devices
 from shoal.observe import log as logs
@@ -41,7 +42,8 @@ class QueuePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a cluster.toml may say. `gateway` and `node` hold options of these verbs by their names; a table
-    `nodes` has, for each node, options of its own on top.
+    `nodes` has, for each node, options of its own on top. `objects` is the object store of all, "" a folder beside
+    the models.
     """
 
     host: str = "127.0.0.1"
@@ -50,6 +52,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     nodes: int | list[Options] = 3
     pool: str = "default"
     log_format: str = msgspec.field(name="log-format", default="text")
+    objects: str = ""
     queue: QueuePart = QueuePart()
     gateway: Options = {}
     node: Options = {}
@@ -133,12 +136,13 @@ class _Cluster:
             await self._listening(self._server)
         join = ["--nats", url, "--pool", plan.pool, "--log-format", plan.log_format]
         own = plan.nodes if isinstance(plan.nodes, list) else [{} for _ in range(plan.nodes)]
-        share = {"memory": str(int(devices.memory_bytes() * MEMORY_SHARE / max(1, len(own))))}
+        shared = {"objects": objects_url(plan.objects, _home(plan))}
+        share = shared | {"memory": str(int(devices.memory_bytes() * MEMORY_SHARE / max(1, len(own))))}
         self._nodes = [
             Child(_node(f"node-{number}", [*join, *words(share | plan.node | options)]))
             for number, options in enumerate(own, 1)
         ]
-        listen = ["--host", plan.host, *words(plan.gateway)]
+        listen = ["--host", plan.host, *words(shared | plan.gateway)]
         self._gateways = [
             Child(_gateway(f"gateway-{number}", [*join, *listen], sock.fileno()))
             for number, sock in enumerate(self._sockets, 1)
@@ -174,6 +178,10 @@ class _Cluster:
                     await asyncio.sleep(0.02)
         except TimeoutError:
             raise QueueUnavailable("the queue server does not start; its last lines say why") from None
+
+
+def _home(plan: Plan) -> Path | None:
+    return Path(plan.node["home"]) if "home" in plan.node else None
 
 
 def _server(plan: Plan, folder: Path) -> QueueServer | None:

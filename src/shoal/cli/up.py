@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli import _options as o
+from shoal.cli._objects import ObjectsUrl
 
 
 def command(app: typer.Typer) -> None:
@@ -18,6 +19,7 @@ def command(app: typer.Typer) -> None:
         port: Annotated[int | None, typer.Option(min=0, max=65535)] = None,
         queue_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Of the queue server.")] = None,
         home: o.Home = None,
+        objects: ObjectsUrl = "",
         pin: o.Pin = None,
         memory: Annotated[str, typer.Option(help="What the models of one node may take, e.g. 8GB.")] = "",
     ) -> None:
@@ -32,6 +34,7 @@ def command(app: typer.Typer) -> None:
         plan = msgspec.structs.replace(
             plan,
             queue=msgspec.structs.replace(plan.queue, port=queue_port or plan.queue.port),
+            objects=objects or plan.objects,
             node=plan.node | {name: value for name, value in of_node.items() if value is not None},
             **{name: value for name, value in said.items() if value is not None},
         )
