@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shoal.catalog import Card, Model
     from shoal.catalog.profiles import Profiles
 
@@ -26,10 +28,18 @@ def as_data(card: "Card", model: "Model | None", *, is_default: bool) -> dict[st
     return {"name": card.name, "default": is_default, "model": installed, "card": msgspec.to_builtins(card)}
 
 
-def rows_of(card: "Card", model: "Model | None") -> list[tuple[str, str]]:
-    """Label and words for each thing worth knowing of a model, or of a card whose files are not here."""
+def rows_of(card: "Card", model: "Model | None", adapters: "Sequence[str]" = ()) -> list[tuple[str, str]]:
+    """Label and words for each thing worth knowing of a model, or of a card whose files are not here. `adapters`
+    are the names of those that change it; of an adapter itself, the rest is its base's."""
     rows = [("model", card.name), ("what", card.title)]
-    if model is not None:
+    if model is not None and card.base:
+        rows += [
+            ("adapter of", card.base),
+            ("factors", _factors(model)),
+            ("task", ", ".join(model.facts.tasks)),
+            ("size", megabytes(model.size_bytes) + (", kept" if model.keep else "")),
+        ]
+    elif model is not None:
         task, family, *gives = what_it_does(model)
         rows += [
             task,
@@ -38,6 +48,7 @@ def rows_of(card: "Card", model: "Model | None") -> list[tuple[str, str]]:
             ("profile", _settled(model)),
             *gives,
             ("variants", "\n".join(_variants(model))),
+            ("adapters", ", ".join(adapters)),
             ("size", megabytes(model.size_bytes) + (", kept" if model.keep else "")),
         ]
     rows += [
@@ -65,6 +76,15 @@ def what_it_does(model: "Model") -> list[tuple[str, str]]:
         ("limit", f"{facts.max_tokens} tokens"),
         ("prompts", "\n".join(_prompts(model))),
     ]
+
+
+def _factors(model: "Model") -> str:
+    from shoal.catalog.adapter import settings_of
+
+    said = settings_of(model.folder)
+    targets = said.targets if isinstance(said.targets, str) else ", ".join(said.targets[:6])
+    more = ", …" if not isinstance(said.targets, str) and len(said.targets) > 6 else ""
+    return f"rank {said.rank}, alpha {said.alpha:g}{', rslora' if said.rslora else ''}, of {targets}{more}"
 
 
 def print_rows(rows: list[tuple[str, str]]) -> None:

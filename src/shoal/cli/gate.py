@@ -37,6 +37,8 @@ def command(app: typer.Typer) -> None:
         found = store.resolve(model)
         if found.variant:
             raise InvalidInput(f"{model} is a variant, which keeps its dtype; name the model itself")
+        if found.card.base:
+            raise InvalidInput(f"{model} is an adapter, computed in the dtype of {found.card.base}; name that")
         trial = make_trial(found.facts, read_pairs(pairs) if pairs else ())
         verdict = judge(found, dtype, trial, lambda words: typer.echo(words, err=True))
         profiles = Profiles(store.home, devices.kind())

@@ -50,12 +50,15 @@ def _found(store: "Store", asked: Any, only_here: bool) -> "list[Entry]":
     from shoal.cli._pick import entry_of
 
     installed = store.models()
-    entries = [entry_of(card, installed.get(name)) for name, card in store.cards().items()]
+    # An adapter stands after its base.
+    cards = sorted(store.cards().values(), key=lambda card: (card.base or card.name, bool(card.base), card.name))
+    entries = [entry_of(card, installed.get(card.name)) for card in cards]
     asked.check(entries)
     return [entry for entry in entries if (entry.model or not only_here) and asked.fits(entry)]
 
 
 def _show_one(store: "Store", name: str, as_json: bool) -> None:
+    from shoal.catalog.adapter import adapters_of
     from shoal.cli import _card
 
     card = store.cards().get(name)
@@ -65,7 +68,8 @@ def _show_one(store: "Store", name: str, as_json: bool) -> None:
     if as_json:
         _print_json(_card.as_data(card, model, is_default=_is_default(store, model)))
         return
-    _card.print_rows(_card.rows_of(card, model) + _provenance(card))
+    adapters = adapters_of(card.name, store.models())
+    _card.print_rows(_card.rows_of(card, model, adapters) + _provenance(card))
 
 
 def _provenance(card: "Card") -> list[tuple[str, str]]:
@@ -93,7 +97,8 @@ def _row(entry: "Entry", is_default: bool) -> list[str]:
     missing = "cannot be served" if entry.card.unservable else "not here"
     size = _card.megabytes(entry.model.size_bytes) if entry.model else missing
     dims, tokens = str(entry.dims or ""), str(entry.max_tokens or "")
-    return [entry.card.name, task, ", ".join(entry.kinds), dims, tokens, size, _card.licence(entry.card)]
+    name = f"  + {entry.card.name}" if entry.card.base else entry.card.name
+    return [name, task, ", ".join(entry.kinds), dims, tokens, size, _card.licence(entry.card)]
 
 
 def _is_default(store: "Store", model: "Model | None") -> bool:
