@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import errno
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
@@ -21,8 +22,8 @@ from shoal.protocol.errors import InvalidInput, ResourceExhausted, StorageUnavai
 
 PART_BYTES = 8 * 1024 * 1024
 _SCHEMES = ("s3://", "gs://", "az://")
-_REQUEST_WITHIN, _CONNECTED_WITHIN = timedelta(seconds=60), timedelta(seconds=10)
 _RETRIES, _RETRIED_WITHIN = 5, timedelta(seconds=30)
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -132,9 +133,7 @@ class BucketObjects(Objects):
         self._exists, self._failed = AlreadyExistsError, BaseError
         try:
             self._store: Any = from_url(
-                url,
-                client_options={"timeout": _REQUEST_WITHIN, "connect_timeout": _CONNECTED_WITHIN},
-                retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRIED_WITHIN},
+                url, retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRIED_WITHIN}
             )
         except (BaseError, ValueError) as error:
             raise InvalidInput(f"{url}: {_first_line(error)}", setting="--objects") from error
@@ -194,12 +193,14 @@ class BucketObjects(Objects):
         """obstore's exceptions become ours."""
         try:
             yield
-        except FileNotFoundError as error:
-            raise NotThere(key) from error
         except (self._failed, OSError) as error:
+            if isinstance(error, FileNotFoundError) and not any(word in str(error) for word in _NO_BUCKET):
+                raise NotThere(key) from error
             raise StorageUnavailable(f"the object store {self.url}: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:
-    """Without the server's page and obstore's own notes."""
-    return str(error).partition("\n")[0].partition("<")[0].strip(" :")
+    """Without obstore's own notes, and of the server's page only what it is about."""
+    text, is_page, page = str(error).partition("\n\n")[0].partition("<?xml")
+    code = re.search(r"<Code>(\w{1,60})</Code>", page) if is_page else None
+    return f"{text.strip(' :')}{f': {code[1]}' if code else ''}"
