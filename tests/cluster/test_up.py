@@ -90,6 +90,28 @@ async def test_it_answers_begins_killed_children_again_and_ends_in_order(up):
     assert "the cluster is down" in ends[3]
 
 
+@pytest.mark.parametrize(
+    ("words", "toml", "said"),
+    [
+        (["--pin", "nope"], "", "node-[12] cannot be started as it is configured: no model is called 'nope'"),
+        (
+            [],
+            "[node]\nmemroy = '1GB'\n",
+            "node-[12] cannot be started as it is configured: No such option: --memroy",
+        ),
+        ([], "[gateway]\nkey-file = '/nowhere'\n", "gateway-1 cannot be started .*: /nowhere: No such file"),
+    ],
+)
+def test_what_can_never_start_ends_it_with_one_clear_line(virtual_home, tmp_path, words, toml, said):
+    file = tmp_path / "cluster.toml"
+    file.write_text(f"nodes = 2\nport = {free_port()}\n[queue]\nport = {free_port()}\n{toml}")
+    command = [sys.executable, "-m", "shoal", "up", "--home", str(virtual_home), *words, str(file)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    assert ran.returncode == 1
+    assert re.search(f"^error: {said}", ran.stderr, re.MULTILINE)
+    assert "again_in_s" not in ran.stderr
+
+
 async def until_answered(client) -> None:
     async with asyncio.timeout(60):
         while (await encode(client, "again")).status_code != 200:

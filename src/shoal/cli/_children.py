@@ -1,6 +1,7 @@
 """Processes that belong to this one: started, begun again with patience when they die, ended in order.
 
-Knows commands and signals, not what the processes do. What they print comes out here, each line after a name.
+Knows commands, signals and exit codes, not what the processes do. What they print comes out here, each line after
+a name.
 """
 
 import asyncio
@@ -17,7 +18,9 @@ from pathlib import Path
 
 import msgspec
 
+from shoal.cli._ready import MISCONFIGURED, MISTYPED
 from shoal.observe import log as logs
+from shoal.protocol.errors import InvalidInput
 
 log = logging.getLogger("shoal.up")
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 10.0
@@ -46,6 +49,9 @@ class Child:
         self.ready = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
         self._ending = asyncio.Event()
+        self._complaint = ""  # the last line of its own that begins as an error does
+        self._over = asyncio.Event()  # ready, or never to be
+        self._was_ready = False
         self._task = asyncio.create_task(self._stay())
 
     @property
@@ -54,10 +60,12 @@ class Child:
         return self._process.pid if self._process is not None else 0
 
     async def wait_ready(self) -> bool:
-        """False where it took too long."""
+        """False where it took too long. Raises InvalidInput where it cannot be started as it is configured."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(READY_WITHIN_S):
-                await self.ready.wait()
+                await self._over.wait()
+        if self._over.is_set() and not self._was_ready:
+            raise InvalidInput(f"{self.spec.name} cannot be started as it is configured: {self._complaint}")
         return self.ready.is_set()
 
     async def end(self) -> None:
@@ -77,6 +85,9 @@ class Child:
             began = loop.time()
             code = await self._once()
             if self._ending.is_set():
+                break
+            if code in (MISTYPED, MISCONFIGURED) and not self._was_ready:
+                self._over.set()
                 break
             pause = FIRST_PAUSE_S if loop.time() - began > HEALTHY_AFTER_S else pause
             log.warning("died", extra=logs.fields(child=self.spec.name, code=code, again_in_s=round(pause, 1)))
@@ -112,7 +123,9 @@ class Child:
         if self.spec.tells_ready:
             while await asyncio.get_running_loop().sock_recv(told, 4096) != b"READY=1":
                 pass
+        self._was_ready = True
         self.ready.set()
+        self._over.set()
 
     async def _pass_on(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
@@ -123,6 +136,8 @@ class Child:
                 continue
             if not line:
                 return
+            if line[:7].lower() == b"error: ":
+                self._complaint = line[7:].decode(errors="replace").strip()
             sys.stderr.write(f"{self.spec.name:10} | {line.decode(errors='replace')}")
 
     def _signal(self, number: int) -> None:
@@ -140,8 +155,12 @@ def _end_with_parent() -> None:
 async def replace(child: Child) -> Child:
     """Another process of the same kind, ready before the first is told to end. Keeps the old one if it is not."""
     new = Child(child.spec, child.generation)
-    if not await new.wait_ready():
-        log.error("not replaced: the new one does not get ready", extra=logs.fields(child=child.spec.name))
+    try:
+        is_ready, why = await new.wait_ready(), "it does not get ready"
+    except InvalidInput as error:
+        is_ready, why = False, error.message
+    if not is_ready:
+        log.error("not replaced", extra=logs.fields(child=child.spec.name, reason=why))
         await new.end()
         return child
     await child.end()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """`family` by our name and by config.json's; `dims` are those of the kind of vector that it gives first; 0 and ()
+    """`family` by our name and by config.json's; `dims` are of the kind of vector that it gives first; 0 and ()
     stand for what is not known."""
 
     card: "Any"

@@ -6,10 +6,12 @@ import typer
 
 from shoal.cli import _options as o
 from shoal.cli._objects import ObjectsUrl
+from shoal.cli._ready import supervised
 
 
 def command(app: typer.Typer) -> None:
     @app.command()
+    @supervised
     def gateway(
         nats: o.Nats,
         host: o.Host = "127.0.0.1",

@@ -6,10 +6,12 @@ import typer
 
 from shoal.cli import _options as o
 from shoal.cli._objects import SharedObjects
+from shoal.cli._ready import supervised
 
 
 def command(app: typer.Typer) -> None:
     @app.command()
+    @supervised
     def node(
         nats: o.Nats,
         pool: o.Pool = "default",
