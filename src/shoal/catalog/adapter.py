@@ -11,6 +11,7 @@ from shoal.catalog import Card, Hub, Model, finding
 from shoal.catalog.missing import not_found
 from shoal.catalog.names import parse_name
 from shoal.catalog.weights import check_file
+from shoal.families import all_families, shapes
 from shoal.families.lora import WEIGHTS, AdapterConfig, Sites, read_adapter, read_config
 from shoal.families.lora_config import CONFIG
 from shoal.families.weights import Checkpoint
@@ -70,8 +71,12 @@ def check_fit(folder: Path, base: Model) -> None:
 
 
 def sites_of(base: Model) -> Sites:
-    """The linears of a base that an adapter may change. Raises ModelLoadFailed."""
-    return Checkpoint(base.folder).matrices()
+    """The linears of a base that an adapter may change; of a family that only PyTorch computes, all there are.
+    Raises ModelLoadFailed."""
+    family = all_families().get(base.facts.family)
+    if family is None:
+        return Checkpoint(base.folder).matrices()
+    return shapes.sites_of(family, base.folder, base.facts)
 
 
 def with_bases(models: Mapping[str, Model]) -> tuple[dict[str, Model], dict[str, str]]:

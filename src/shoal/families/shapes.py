@@ -60,14 +60,24 @@ def check_network(family: Family, folder: Path, facts: Facts) -> None:
             )
 
 
+def sites_of(family: Family, folder: Path, facts: Facts) -> dict[str, tuple[int, int]]:
+    """The linears that an adapter may change: (out, in) by their names in the checkpoint. Raises ModelLoadFailed.
+    """
+    shapes = Shapes({"token ids": 0, "positions": 0, "segments": 0})
+    described = describe(family, shapes, folder, facts)
+    return described.unused | shapes.sites
+
+
 class Shapes:
-    """`Ops`. A node is a width, or what rows are looked up by; `rows` says how many of each there have to be."""
+    """`Ops`. A node is a width, or what rows are looked up by; `rows` says how many of each there have to be.
+    `sites` are the linears met, (out, in) by their names."""
 
     positions: _Index = "positions"
     segments: _Index = "segments"
 
     def __init__(self, rows: dict[_Index, int]) -> None:
         self._rows = rows
+        self.sites: dict[str, tuple[int, int]] = {}
 
     def words(self, table: Table) -> int:
         self._look_up(table.shape[0], "token ids")
@@ -82,6 +92,8 @@ class Shapes:
     ) -> int:
         if weight.shape[1] != x:
             raise ModelLoadFailed(f"a weight of {weight.shape[1]} columns is to read {x} numbers")
+        for part in parts:
+            self.sites[part.name] = self.sites.get(part.name, (0, x))[0] + part.rows, x
         self._check_finite(weight, bias)
         return len(weight)
 
