@@ -64,7 +64,7 @@ class Agent:
         self.records = Records()
         self._hands = Hands(queue, board, self.records, self, files or OnDisk(), max_items)
         self._hands.scheduler = self.scheduler = Scheduler(settings, self._hands, Peers(node))
-        self._hands.roster = self._roster = Roster(models, measured, profiles, self.scheduler)
+        self._hands.roster = self._roster = Roster(models, measured, profiles, self.scheduler, settings.pinned)
 
     def start(self) -> None:
         """Listen to the queue and begin to load what is pinned. Raises ModelNotFound for an unknown pin."""

@@ -27,9 +27,17 @@ class Models(Protocol):
 
 
 class Roster:
-    def __init__(self, models: Models, measured: MeasuredStore, profiles: Profiles, scheduler: Scheduler) -> None:
+    def __init__(
+        self,
+        models: Models,
+        measured: MeasuredStore,
+        profiles: Profiles,
+        scheduler: Scheduler,
+        pins: frozenset[str] = frozenset(),
+    ) -> None:
+        """`pins` are as they were given: of a pushed model its name, say, whatever version that means by now."""
         self._models, self._measured, self._profiles = models, measured, profiles
-        self._scheduler = scheduler
+        self._scheduler, self._pins = scheduler, pins
         self.adapters: dict[str, Model] = {}
         """The LoRA adapters here, by name. They wait in the lines of their bases and have none of their own."""
 
@@ -85,6 +93,15 @@ class Roster:
                 self._scheduler.forget(name, time.time())
             else:
                 self._know_if_can(model, anew)
+
+        if self._pins:
+            self._scheduler.pin({self._meant(pin) for pin in self._pins}, time.time())
+
+    def _meant(self, pin: str) -> str:
+        try:
+            return self._models.resolve(pin).name
+        except ShoalError:  # removed since
+            return pin
 
     def remember(self) -> None:
         """Keep what was learned since the last time on disk."""

@@ -4,7 +4,7 @@ It owns every line's and every replica's state, and every ticket. It reads no cl
 process: the caller passes `now` and an `Effects`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from shoal.catalog import Model
 from shoal.node.effects import Effects
@@ -67,6 +67,13 @@ class Scheduler:
         elif (line.model.digest, line.asked) != (model.digest, profile):
             line.successor = model, profile, known
             self._let_go(line, now)
+
+    def pin(self, names: Collection[str], now: float) -> None:
+        """Which models are pinned: what a pinned name means may have changed."""
+        for line in self.lines.values():
+            if line.pinned != (line.model.name in names):
+                line.pinned = not line.pinned
+                self._advance(line, now)
 
     def forget(self, name: str, now: float) -> None:
         """The model was removed: what waits for it is refused, and its record goes once its processes have."""

@@ -109,8 +109,8 @@ class Gateway(Part):
 class Cluster:
     """`url` is the first gateway's."""
 
-    def __init__(self, nats: NatsServer, gateways: list[Gateway], nodes: list[Part]) -> None:
-        self.nats, self.gateways, self.nodes = nats, gateways, nodes
+    def __init__(self, nats: NatsServer, gateways: list[Gateway], nodes: list[Part], folder: Path) -> None:
+        self.nats, self.gateways, self.nodes, self._folder = nats, gateways, nodes, folder
 
     @property
     def url(self) -> str:
@@ -119,6 +119,19 @@ class Cluster:
     @property
     def port(self) -> int:
         return self.gateways[0].port
+
+    def add_node(self, home: Path, *options: str) -> Part:
+        """One more, begun now."""
+        name = f"node-{len(self.nodes) + 1}"
+        self.nodes.append(_node(name, self.nats, home, options, self._folder))
+        self.nodes[-1].start()
+        return self.nodes[-1]
+
+    def add_gateway(self, *options: str) -> Gateway:
+        name = f"gateway-{len(self.gateways) + 1}"
+        self.gateways.append(_gateway(name, self.nats, options, self._folder))
+        self.gateways[-1].start()
+        return self.gateways[-1]
 
     def runtime_pids(self) -> list[int]:
         return [pid for node in self.nodes if node.process is not None for pid in node.runtime_pids()]
@@ -151,7 +164,7 @@ def _settled(nodes: dict[str, Any]) -> set[str]:
 
 @contextlib.contextmanager
 def cluster(
-    home: Path,
+    home: Path | Sequence[Path],
     *,
     nodes: int = 2,
     gateways: int = 1,
@@ -160,26 +173,27 @@ def cluster(
     server: ServerSettings | None = None,
     wait: bool = True,
 ) -> Iterator[Cluster]:
-    """Nodes `node-1`… with the models of `home`, gateways `gateway-1`…, all in one pool of a queue server."""
+    """Nodes `node-1`… with the models of `home`, or each with those of its own, gateways `gateway-1`…, all in one
+    pool of a queue server."""
+    homes = [home] * nodes if isinstance(home, Path) else list(home)
     with tempfile.TemporaryDirectory() as place, nats_server(server) as nats:
-        folder, join = Path(place), ["--nats", nats.url]
-        names = [f"node-{number}" for number in range(1, nodes + 1)]
-        compute = [*join, "--home", str(home), *node_options]
-        running = Cluster(
-            nats,
-            [
-                Gateway(f"gateway-{number}", [*join, *gateway_options], folder, free_port())
-                for number in range(1, gateways + 1)
-            ],
-            [Part(name, ["node", "--name", name, *compute], folder) for name in names],
-        )
-        parts: list[Part] = [*running.nodes, *running.gateways]
+        running = Cluster(nats, [], [], Path(place))
         try:
-            for part in parts:
-                part.start()
+            for own in homes:
+                running.add_node(own, *node_options)
+            for _ in range(gateways):
+                running.add_gateway(*gateway_options)
             if wait:
                 running.wait_ready()
             yield running
         finally:
-            for part in parts:
+            for part in (*running.nodes, *running.gateways):
                 part.kill()
+
+
+def _node(name: str, nats: NatsServer, home: Path, options: Sequence[str], folder: Path) -> Part:
+    return Part(name, ["node", "--name", name, "--nats", nats.url, "--home", str(home), *options], folder)
+
+
+def _gateway(name: str, nats: NatsServer, options: Sequence[str], folder: Path) -> Gateway:
+    return Gateway(name, ["--nats", nats.url, *options], folder, free_port())
