@@ -39,7 +39,10 @@ def command(app: typer.Typer) -> None:
             except ModelNotFound as lacking:
                 try:
                     _remove_pushed(client, name)
-                except (ServerUnreachable, NotFound):
+                except ServerUnreachable:
+                    raise lacking from None
+                except NotFound as error:
+                    lacking.message += f"; {url} says: {error.message}"
                     raise lacking from None
 
 
