@@ -225,9 +225,13 @@ class Gateway:
 
     def _at_deadline(self, error: ShoalError, envelope: Envelope | None) -> ShoalError:
         """A client whose model was still being loaded is told so: it may come back for it."""
-        status = self._states().get(envelope.model) if envelope else None
-        if envelope is None or (status is not None and status.state == "ready"):
+        if envelope is None:
             return error
+        status = self._states().get(envelope.line)
+        if status is not None and status.state == "ready":
+            is_adapter = envelope.model != envelope.line
+            if not is_adapter or status.adapters.get(envelope.model) == "ready":
+                return error
         return ModelLoading(f"{envelope.model} is still loading; ask again", model=envelope.model)
 
 
