@@ -226,7 +226,7 @@ def _described(state: NameState) -> Reply:
 
 _ROUTES: dict[str, dict[str, Route]] = {
     "uploads": {
-        "GET": Route("upload_limits", PushRoutes.limits, ANY_PUSH),
+        "GET": Route("upload_limits", PushRoutes.limits, ANY_KEY),
         "POST": Route("uploads", PushRoutes.offer, ANY_PUSH),
     },
     "upload": {
