@@ -84,8 +84,25 @@ async def test_a_gateway_without_nodes_is_not_ready_and_says_so(virtual_home):
         assert gateway.page("/readyz") == (503, b"not ready: no node has joined")
         async with client_of(gateway.url) as client:
             answer = await encode(client, "too early")
-        assert (answer.status_code, answer.headers["x-sie-error-code"]) == (503, "MODEL_LOADING")
-        assert "retry-after" in answer.headers
+        assert (answer.status_code, answer.headers["x-sie-error-code"]) == (503, "PROVISIONING")
+        assert "no node has joined this pool" in answer.text
+        assert int(answer.headers["retry-after"]) >= 1
+
+
+async def test_a_request_for_a_model_whose_only_node_went_waits_and_is_then_told_that_nobody_is_there(
+    virtual_home,
+):
+    with cluster(virtual_home, nodes=1) as running:
+        async with client_of(running.url) as client:
+            assert (await encode(client, "hello")).status_code == 200
+            running.nodes[0].kill()
+            await until(lambda: running.gateways[0].page("/readyz") == (503, b"not ready: no node has joined"))
+            answer = await encode(client, "nobody", **{"x-shoal-timeout-ms": "200"})
+            assert (answer.status_code, answer.headers["x-sie-error-code"]) == (503, "PROVISIONING")
+            assert f"no node of this pool is there to compute {VIRTUAL}" in answer.text
+            waiting = asyncio.create_task(encode(client, "somebody"))
+            running.nodes[0].start()
+            assert (await waiting).status_code == 200
 
 
 async def test_a_model_added_to_one_node_is_offered_and_one_removed_is_gone(tmp_path):
@@ -192,7 +209,7 @@ async def test_user_and_password_let_gateways_and_nodes_join_and_no_other(virtua
             sys.executable, "-m", "shoal", "node", "--nats", running.nats.url, stderr=asyncio.subprocess.PIPE
         )
         _, said = await asyncio.wait_for(stranger.communicate(), 60)
-        assert stranger.returncode == 1
+        assert stranger.returncode == 78
         assert b"refuses us" in said
 
 

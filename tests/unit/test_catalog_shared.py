@@ -5,7 +5,7 @@ import pytest
 from names import VIRTUAL, VIRTUAL_RERANKER
 from shoal.catalog.shared import SharedCatalog, key_of, note_of
 from shoal.catalog.store import Store
-from shoal.protocol.errors import ModelLoading, ModelNotFound
+from shoal.protocol.errors import ModelLoading, ModelNotFound, NoNode
 
 
 class Clock:
@@ -60,8 +60,11 @@ def refusal(catalog, name: str) -> str:
 
 def test_before_any_node_told_of_a_model_a_client_is_to_come_back():
     for ask in (lambda c: c.resolve(VIRTUAL), lambda c: c.default_model("encode")):
-        with pytest.raises(ModelLoading) as refused:
+        with pytest.raises(NoNode, match="no node has joined") as refused:
             ask(SharedCatalog())
+        assert refused.value.retryable
+        with pytest.raises(ModelLoading, match="no node of this pool has a model yet") as refused:
+            ask(SharedCatalog(nodes=lambda: 1))
         assert refused.value.retryable
 
 

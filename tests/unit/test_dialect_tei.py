@@ -18,6 +18,7 @@ from shoal.protocol.errors import (
     InvalidInput,
     ModelLoading,
     ModelNotFound,
+    NoNode,
     QueueFull,
     Unauthorized,
 )
@@ -254,6 +255,7 @@ def test_bad_requests_are_refused_as_there_and_say_what_is_wrong(route, body, st
         (InferenceError("x"), 424, "Backend"),
         (QueueFull("x"), 429, "Overloaded"),
         (ModelLoading("x"), 503, "Unhealthy"),
+        (NoNode("x"), 503, "Unhealthy"),
         (DeadlineExceeded("x"), 504, "Backend"),
     ],
 )

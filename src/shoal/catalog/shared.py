@@ -18,7 +18,7 @@ from shoal.catalog.names import parse_name
 from shoal.catalog.pushed import Pushed
 from shoal.catalog.stock import default_model, found, merged
 from shoal.observe import log as logs
-from shoal.protocol.errors import ModelLoading
+from shoal.protocol.errors import ModelLoading, NoNode
 from shoal.protocol.facts import Facts
 
 log = logging.getLogger("shoal.catalog")
@@ -54,9 +54,14 @@ def name_in(key: str) -> str | None:
 class SharedCatalog:
     """The same questions as `store.Store` answers for a gateway. Models have no folder here."""
 
-    def __init__(self, pushed: Pushed | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """`pushed` is fed by others too."""
-        self._clock = clock
+    def __init__(
+        self,
+        pushed: Pushed | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        nodes: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`pushed` is fed by others too; `nodes` says how many there are now."""
+        self._clock, self._nodes = clock, nodes
         self._pushed = pushed or Pushed()
         self._models: dict[str, Model] = {}
         self._going: dict[str, float] = {}  # until when a model that was taken down is still believed in
@@ -100,8 +105,8 @@ class SharedCatalog:
         return dict(sorted((all_cards() | {name: model.card for name, model in self.models().items()}).items()))
 
     def resolve(self, name: str) -> Model:
-        """As `Store.resolve`. Raises ModelNotFound, saying what there is instead; ModelLoading before any node
-        has told of a model.
+        """As `Store.resolve`. Raises ModelNotFound, saying what there is instead; NoNode, or ModelLoading, before
+        any node has told of a model.
         """
         if (pushed := found(name, self._pushed)) is not None:
             return pushed
@@ -117,6 +122,10 @@ class SharedCatalog:
 
     def _some_models(self, asked: str) -> dict[str, Model]:
         models = self._held()
+        if not models and not self._nodes():
+            raise NoNode("no node has joined this pool; `shoal node` starts one, then ask again")
         if not models:
-            raise ModelLoading("no node of this cluster has told of a model yet; ask again", model=asked)
+            raise ModelLoading(
+                "no node of this pool has a model yet; `shoal add NAME` where one runs brings it", model=asked
+            )
         return models

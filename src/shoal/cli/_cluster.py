@@ -97,7 +97,7 @@ class Cluster:
     """What is heard on the board (queue.board.Reader)."""
 
     def __init__(self, pushed: Pushed) -> None:
-        self.catalog = SharedCatalog(pushed)
+        self.catalog = SharedCatalog(pushed, nodes=lambda: len(self.nodes()))
         self._fleet = Fleet()
 
     def noted(self, key: str, note: bytes | None) -> None:

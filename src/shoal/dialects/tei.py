@@ -96,6 +96,7 @@ _ERRORS: tuple[tuple[type[ShoalError], tuple[int, str]], ...] = (
     (errors.QueueFull, (429, "Overloaded")),
     (errors.ResourceExhausted, (429, "Overloaded")),
     (errors.ModelLoading, (503, "Unhealthy")),
+    (errors.NoNode, (503, "Unhealthy")),
     (errors.ShuttingDown, (503, "Unhealthy")),
 )
 """Status and `error_type` of TEI for ours, the first that fits; any other keeps its own status."""

@@ -30,6 +30,7 @@ from shoal.protocol.errors import (
     InvalidInput,
     MethodNotAllowed,
     ModelLoading,
+    NoNode,
     NotFound,
     QueueFull,
     ResourceExhausted,
@@ -224,15 +225,20 @@ class Gateway:
             return self._models.resolve(name.replace("__", "/"))
 
     def _at_deadline(self, error: ShoalError, envelope: Envelope | None) -> ShoalError:
-        """A client whose model was still being loaded is told so: it may come back for it."""
+        """1. Its model is there and was too slow. 2. Nobody is there. 3. The model was still being loaded.
+
+        Of the last two a client is told so: it may come back.
+        """
         if envelope is None:
             return error
         status = self._states().get(envelope.line)
         if status is not None and status.state == "ready":
             is_adapter = envelope.model != envelope.line
             if not is_adapter or status.adapters.get(envelope.model) == "ready":
-                return error
-        return ModelLoading(f"{envelope.model} is still loading; ask again", model=envelope.model)
+                return error  # 1
+        if not self._pages.has_node():
+            return NoNode(f"no node of this pool is there to compute {envelope.model}; ask again")  # 2
+        return ModelLoading(f"{envelope.model} is still loading; ask again", model=envelope.model)  # 3
 
 
 def _leaving(scope: Scope) -> Leaving:

@@ -79,6 +79,10 @@ class Pages:
             return self._model_page
         return self._exact.get(path)
 
+    def has_node(self) -> bool:
+        """Whether anybody computes."""
+        return bool(self._nodes())
+
     async def _live(self, path: str, query: bytes) -> Reply:
         return _text(200, "ok")
 

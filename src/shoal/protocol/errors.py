@@ -21,6 +21,7 @@
     ├── InternalError           500 INTERNAL_ERROR
     ├── ModelLoadFailed         502 MODEL_LOAD_FAILED
     ├── ModelLoading            503 MODEL_LOADING         retryable
+    ├── NoNode                  503 PROVISIONING          retryable
     ├── ResourceExhausted       503 RESOURCE_EXHAUSTED    retryable
     ├── QueueFull               503 QUEUE_FULL            retryable
     ├── QueueUnavailable        503 QUEUE_UNAVAILABLE     retryable
@@ -154,6 +155,12 @@ class ModelLoadFailed(ShoalError):
 
 class ModelLoading(ShoalError):
     code, status, retry_after_s = "MODEL_LOADING", 503, 5.0
+
+
+class NoNode(ShoalError):
+    """Nobody is there to compute. The code is the one that native clients know for it."""
+
+    code, status, retry_after_s = "PROVISIONING", 503, 5.0
 
 
 class ResourceExhausted(ShoalError):
