@@ -12,30 +12,15 @@ import pytest
 
 from shoal.catalog.objects import PART_BYTES, NotThere, Objects
 from shoal.protocol.errors import InvalidInput, StorageUnavailable
-from shoal.testing.s3 import PAGE_KEYS, s3_server
+from shoal.testing.s3 import PAGE_KEYS
 from shoal.testing.server import free_port
 
 ODD = "a/name with spaces, ü+%2F&?#.json"
 
 
-@pytest.fixture(scope="module")
-def s3():
-    with s3_server() as server, pytest.MonkeyPatch.context() as patch:
-        for name, value in server.environment.items():
-            patch.setenv(name, value)
-        yield server
-
-
-@pytest.fixture(params=["folder", "s3"])
-def url(request, tmp_path):
-    if request.param == "folder":
-        return str(tmp_path / "objects")
-    return request.getfixturevalue("s3").make_bucket(f"bucket-{secrets.token_hex(4)}") + "/some/where"
-
-
 @pytest.fixture
-def objects(url):
-    return Objects.open(url)
+def objects(objects_url):
+    return Objects.open(objects_url)
 
 
 async def of(*parts: bytes):
@@ -180,10 +165,10 @@ asyncio.run(write())
 """
 
 
-async def test_a_writer_that_is_killed_at_any_moment_leaves_whole_values_only(objects, url):
-    for turn in range(2 if url.startswith("s3") else 6):
+async def test_a_writer_that_is_killed_at_any_moment_leaves_whole_values_only(objects, objects_url):
+    for turn in range(2 if objects_url.startswith("s3") else 6):
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", WRITER, url, str(turn), stdout=asyncio.subprocess.PIPE
+            sys.executable, "-c", WRITER, objects_url, str(turn), stdout=asyncio.subprocess.PIPE
         )
         assert await process.stdout.readline() == b"wrote\n"
         await asyncio.sleep(0.003 * turn)

@@ -135,7 +135,7 @@ def _check(file: File, offset: int, data: bytes) -> None:
         )
     if offset == 0 and len(data) >= 8 and file.path.endswith(".safetensors"):
         length = int.from_bytes(data[:8], "little")
-        if not 2 <= length <= min(file.size_bytes - 8, _MAX_HEADER_BYTES):
+        if not 2 <= length <= min(file.size_bytes - 8, _MAX_HEADER_BYTES) or data[8:9] not in (b"{", b""):
             raise InvalidInput(f"{file.path} is not a safetensors file")
 
 

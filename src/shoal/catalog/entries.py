@@ -17,7 +17,7 @@ import msgspec
 
 from shoal.catalog.abreast import abreast
 from shoal.catalog.ledger import Change, Entry, NameState, Pushed, fold
-from shoal.catalog.names import check_name, slug
+from shoal.catalog.names import slug
 from shoal.catalog.objects import NotThere, Objects
 from shoal.catalog.verdicts import judge
 from shoal.observe import log as logs
@@ -65,7 +65,6 @@ class Entries:
         self, name: str, change: Change, since: int | None, taken: Callable[[str], bool]
     ) -> NameState:
         """See Registry.append."""
-        check_name(name)
         mark = secrets.token_hex(8)
         for attempt in range(_TRIES):
             state = await self.state(name)
@@ -132,8 +131,9 @@ class Entries:
         """Two names that differ in capitals only would be mistaken for each other, by people and by some disks."""
         if state.number:
             return
-        folded = state.name.casefold()
         others = await self._numbers(LEDGER)
+        others.pop(state.name, None)  # somebody was quicker
+        folded = state.name.casefold()
         if near := next((other for other in sorted(others) if other.casefold() == folded), ""):
             raise Conflict(f"{state.name} would be mistaken for {near}, which was pushed before", model=near)
 

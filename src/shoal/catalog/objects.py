@@ -11,15 +11,16 @@ import errno
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from shoal.protocol.errors import InvalidInput, ResourceExhausted, StorageUnavailable
 
+T = TypeVar("T")
 PART_BYTES = 8 * 1024 * 1024
 _SCHEMES = ("s3://", "gs://", "az://")
 _RETRIES, _RETRIED_WITHIN = 5, timedelta(seconds=30)
@@ -93,25 +94,37 @@ class Objects(ABC):
         """Stream it to a new file, which stays when this fails; the sha256 of what came. Raises NotThere, and
         ResourceExhausted where this disk is full."""
         digest = hashlib.sha256()
-        writer = await asyncio.to_thread(into.open, "xb")
         try:
+            await in_thread(into.touch, 0o666, False)
             async for part in self.parts(key):
-                await asyncio.to_thread(digest.update, part)
-                await asyncio.to_thread(writer.write, part)
+                await in_thread(digest.update, part)
+                await in_thread(append, into, part)
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            raise ResourceExhausted(
-                f"the disk of {into.parent} is full; make room", setting="SHOAL_HOME"
-            ) from error
-        finally:
-            await asyncio.to_thread(writer.close)
+            full = f"the disk of {into.parent} is full; make room"
+            raise ResourceExhausted(full, setting="SHOAL_HOME") from error
         return digest.hexdigest()
 
     async def sweep(self, older_than_s: float) -> int:
         """Remove what writers that died have left behind and no key names; how many. A bucket leaves nothing that
         we see: its rule for unfinished multipart uploads removes those."""
         return 0
+
+
+async def in_thread(work: Callable[..., T], *args: Any) -> T:
+    """`work` in a thread. Whoever is cancelled meanwhile waits for its end: nothing is written afterwards."""
+    doing = asyncio.ensure_future(asyncio.to_thread(work, *args))
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await asyncio.gather(doing, return_exceptions=True)
+        raise
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
 
 
 class BucketObjects(Objects):

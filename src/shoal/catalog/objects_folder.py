@@ -4,7 +4,6 @@ it at once, and any of them may be killed at any moment: what is not complete is
 Needs a file system with hard links (`create` is a link that may not replace anything).
 """
 
-import asyncio
 import contextlib
 import errno
 import os
@@ -15,11 +14,13 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from shoal.catalog.artifacts import sync
-from shoal.catalog.objects import FULL, PART_BYTES, Found, NotThere, Objects
+from shoal.catalog.objects import FULL, PART_BYTES, Found, NotThere, Objects, append, in_thread
 from shoal.protocol.errors import InvalidInput, ResourceExhausted, StorageUnavailable
 
 _STAGED = ".staged"
 _TRIES = 20
+_Namer = Callable[[Path, Path], None]
+"""os.replace or os.link."""
 T = TypeVar("T")
 
 
@@ -57,13 +58,14 @@ class FolderObjects(Objects):
         return True
 
     async def put_parts(self, key: str, parts: AsyncIterator[bytes]) -> None:
-        path, staged = self._path(key), await self._do(self._stage)
+        path, staged = self._path(key), self._staged()
         try:
+            await self._do(self._stage, staged)
             async for part in parts:
-                await self._do(staged.write, part)
+                await self._do(append, staged, part)
             await self._do(self._name, staged, path, os.replace)
         finally:
-            _dropped(staged)
+            await in_thread(staged.unlink, True)
 
     async def list(self, prefix: str) -> list[Found]:
         top = self._path(prefix.removesuffix("/")) if prefix else self.folder
@@ -85,12 +87,16 @@ class FolderObjects(Objects):
         await self._do(remove)
 
     async def parts(self, key: str) -> AsyncIterator[bytes]:
-        reader = await self._do(_opened, self._path(key), key)
-        try:
-            while data := await self._do(reader.read, PART_BYTES):
-                yield data
-        finally:
-            reader.close()
+        path, offset = self._path(key), 0
+
+        def read() -> bytes:
+            with _opened(path, key) as file:
+                file.seek(offset)
+                return file.read(PART_BYTES)
+
+        while data := await self._do(read):
+            yield data
+            offset += len(data)
 
     async def sweep(self, older_than_s: float) -> int:
         def remove() -> int:
@@ -104,33 +110,35 @@ class FolderObjects(Objects):
 
         return await self._do(remove)
 
-    async def _write(self, key: str, data: bytes, name: Callable[[str, Path], None]) -> None:
+    async def _write(self, key: str, data: bytes, name: _Namer) -> None:
         path = self._path(key)
 
         def write() -> None:
-            staged = self._stage()
+            staged = self._staged()
             try:
-                staged.write(data)
+                self._stage(staged, data)
                 self._name(staged, path, name)
             finally:
-                _dropped(staged)
+                staged.unlink(missing_ok=True)
 
         await self._do(write)
 
-    def _stage(self) -> IO[bytes]:
-        folder = self.folder / _STAGED
-        folder.mkdir(parents=True, exist_ok=True)
-        return (folder / secrets.token_hex(12)).open("xb")
+    def _staged(self) -> Path:
+        """A name that nobody has, for what is being written."""
+        return self.folder / _STAGED / secrets.token_hex(12)
 
-    def _name(self, staged: IO[bytes], path: Path, name: Callable[[str, Path], None]) -> None:
+    def _stage(self, staged: Path, data: bytes = b"") -> None:
+        staged.parent.mkdir(parents=True, exist_ok=True)
+        staged.write_bytes(data)
+
+    def _name(self, staged: Path, path: Path, name: _Namer) -> None:
         """Give what is staged, once it is on the disk, its place. Who deletes takes empty folders away."""
-        staged.flush()
-        os.fsync(staged.fileno())
+        sync(staged)
         for attempt in range(_TRIES):
             made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                name(staged.name, path)
+                name(staged, path)
             except FileNotFoundError:
                 if attempt + 1 == _TRIES:
                     raise
@@ -160,7 +168,7 @@ class FolderObjects(Objects):
 
     async def _do(self, work: Callable[..., T], *args: Any) -> T:
         try:
-            return await asyncio.to_thread(work, *args)
+            return await in_thread(work, *args)
         except FileExistsError:
             raise
         except OSError as error:
@@ -175,13 +183,6 @@ class FolderObjects(Objects):
         is_link = error.errno in (errno.EPERM, errno.EOPNOTSUPP)
         hint = "; it needs a file system with hard links" if is_link else ""
         return StorageUnavailable(f"the object store {self.folder}: {error.strerror or error}{hint}")
-
-
-def _dropped(staged: IO[bytes]) -> None:
-    """What was renamed is not there any more."""
-    with contextlib.suppress(OSError):  # a full disk, again
-        staged.close()
-    Path(staged.name).unlink(missing_ok=True)
 
 
 def _opened(path: Path, key: str) -> IO[bytes]:

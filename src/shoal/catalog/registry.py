@@ -31,6 +31,7 @@ from shoal.catalog.manifests import File as File
 from shoal.catalog.manifests import Limits as Limits
 from shoal.catalog.manifests import Manifest as Manifest
 from shoal.catalog.manifests import check_manifest
+from shoal.catalog.names import check_name
 from shoal.catalog.objects import NotThere, Objects
 from shoal.protocol.errors import Conflict, InvalidInput, ModelLoadFailed, NotFound, PayloadTooLarge
 
@@ -135,6 +136,7 @@ class Registry:
 
         `taken` says whether a name is that of a model that was not pushed. Raises Conflict, InvalidInput,
         ModelNotFound; what the state was is unchanged then."""
+        check_name(name)
         if isinstance(change, Pushed):
             try:
                 await self._check_whole(await self.manifest(change.digest))
