@@ -19,13 +19,14 @@ PINNED = ["--pin", MINILM, "--pin", RERANKER]
 
 
 @pytest.fixture(scope="session", params=["serve", pytest.param("cluster", marks=pytest.mark.slow)])
-def server(request, home):
+def server(request, home, tmp_path_factory):
     """With the real models, shared by the tests that only call it."""
+    objects = ["--objects", str(tmp_path_factory.mktemp("objects"))]
     if request.param == "serve":
-        with serving(home, *PINNED) as running:
+        with serving(home, *PINNED, *objects) as running:
             yield running
     else:
-        with cluster(home, node_options=PINNED) as running:
+        with cluster(home, node_options=[*PINNED, *objects], gateway_options=objects) as running:
             yield running
 
 
