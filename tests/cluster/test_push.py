@@ -36,7 +36,9 @@ def vector(client: shoal.Client, model: str, text: str = TEXT) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    with pushable(tmp_path_factory.mktemp("push"), gateways=2) as running:
+    """Every node has the base in memory."""
+    place = tmp_path_factory.mktemp("push")
+    with pushable(place, gateways=2, node_options=["--pin", VIRTUAL]) as running:
         yield running
 
 
@@ -75,7 +77,7 @@ def serve_everywhere(running, name: str) -> float:
 
 def holders(running, name: str) -> list[str]:
     nodes = running.gateways[0].nodes()
-    held = {node: status["models"].get(VIRTUAL, {}).get("adapters", {}) for node, status in nodes.items()}
+    held = {node: status.get("models", {}).get(VIRTUAL, {}).get("adapters", {}) for node, status in nodes.items()}
     return [node for node, adapters in held.items() if adapters.get(name) == "ready"]
 
 

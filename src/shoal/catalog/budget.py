@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 
 from shoal.catalog import Model
-from shoal.catalog.copies import Copy
 from shoal.protocol.errors import InvalidInput, ResourceExhausted
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -33,8 +32,7 @@ def to_evict(
 
     Raises ResourceExhausted, naming sizes and setting, where they cannot be made to fit, or may not.
     """
-    sizes = {model.digest: model.size_bytes for model in models.values()}
-    taken = sum(sizes.values())
+    taken = taken_by(models)
     if taken + size_bytes <= budget:
         return []
     going: list[str] = []
@@ -49,18 +47,9 @@ def to_evict(
     raise ResourceExhausted(_refusal(taken, size_bytes, budget, may_evict), **_sizes(taken, size_bytes, budget))
 
 
-def copies_to_drop(copies: Mapping[str, Copy], taken: int, size_bytes: int, budget: int, free: int) -> list[str]:
-    """The copies to remove so that `size_bytes` more fit beside `taken` of installed models, least recently used
-    first; all of them where even that is not enough. `budget` 0 is none; `free` bytes are left on the disk."""
-    held = sum(copy.size_bytes for copy in copies.values())
-    excess = max(taken + held + size_bytes - budget if budget else 0, size_bytes - free)
-    going: list[str] = []
-    for digest in sorted(copies, key=lambda digest: (copies[digest].used_at, digest)):
-        if excess <= 0:
-            break
-        going.append(digest)
-        excess -= copies[digest].size_bytes
-    return going
+def taken_by(models: Mapping[str, Model]) -> int:
+    """Bytes. What several share counts once."""
+    return sum({model.digest: model.size_bytes for model in models.values()}.values())
 
 
 def _refusal(taken: int, size_bytes: int, budget: int, may_evict: bool) -> str:

@@ -10,7 +10,7 @@ Knows folders. Does not know who uses a copy, nor where it comes from.
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -58,6 +58,12 @@ class Copies:
             self.path(digest).rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
 
+    def make_room(self, taken: int, size_bytes: int, budget: int) -> None:
+        """Remove copies for `size_bytes` more, as `to_drop` says; `taken` by installed models."""
+        free = shutil.disk_usage(self._here.parent).free
+        for digest in to_drop(self.all(), taken, size_bytes, budget, free):
+            self.remove(digest)
+
     def coming(self, digest: str) -> Path:
         """The folder in which a copy is put together; made here."""
         folder = self._coming / digest
@@ -96,3 +102,17 @@ class Copies:
                 yield False
                 return
             yield True
+
+
+def to_drop(copies: Mapping[str, Copy], taken: int, size_bytes: int, budget: int, free: int) -> list[str]:
+    """The copies to remove so that `size_bytes` more fit beside `taken` of installed models, least recently used
+    first; all of them where even that is not enough. `budget` 0 is none; `free` bytes are left on the disk."""
+    held = sum(copy.size_bytes for copy in copies.values())
+    excess = max(taken + held + size_bytes - budget if budget else 0, size_bytes - free)
+    going: list[str] = []
+    for digest in sorted(copies, key=lambda digest: (copies[digest].used_at, digest)):
+        if excess <= 0:
+            break
+        going.append(digest)
+        excess -= copies[digest].size_bytes
+    return going

@@ -26,7 +26,7 @@ from shoal.catalog import Card, Folder, Model, Report, Taking, Tar, Virtual, fin
 from shoal.catalog import leftovers as leftover_files
 from shoal.catalog.adapter import adapters_of, base_of, check_fit, is_adapter, with_bases
 from shoal.catalog.artifacts import digest_of, need_space, place, size_of, sweep
-from shoal.catalog.budget import copies_to_drop, disk_budget, to_evict
+from shoal.catalog.budget import disk_budget, taken_by, to_evict
 from shoal.catalog.cards import all_cards
 from shoal.catalog.copies import Copies
 from shoal.catalog.inspect import read_facts
@@ -171,12 +171,12 @@ class Store:
         return installed if installed.is_dir() else self.copies.path(digest)
 
     def make_room_for_copy(self, size_bytes: int) -> None:
-        """Other copies go for it where the budget or the disk asks for that, installed models never. Raises
-        ResourceExhausted, naming the budget."""
-        with self._alone(silent):
-            self.refresh()
-            self._drop_copies(self._models, size_bytes, disk_budget())
-            if budget := disk_budget():
+        """Other copies go for it where that is needed, installed models never. Raises ResourceExhausted."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        budget = disk_budget()
+        with self._alone(silent) if budget else contextlib.nullcontext():
+            self.copies.make_room(taken_by(self._models), size_bytes, budget)
+            if budget:
                 to_evict(self._models, {}, size_bytes, budget, may_evict=False)
         need_space(self.home, size_bytes)
 
@@ -223,18 +223,12 @@ class Store:
         """So that `size_bytes` may be written for `card`, whose own old files do not count."""
         if budget:
             others = {name: model for name, model in self._models.items() if name != card.name}
-            self._drop_copies(others, size_bytes, budget)
+            self.copies.make_room(taken_by(others), size_bytes, budget)
             for name in to_evict(others, self._used_at(), size_bytes, budget, may_evict=evict):
                 self._records.remove(name)
             self._clean(but_staging=True)
             self.refresh()
         need_space(self.home, size_bytes)
-
-    def _drop_copies(self, models: Mapping[str, Model], size_bytes: int, budget: int) -> None:
-        taken = sum({model.digest: model.size_bytes for model in models.values()}.values())
-        free = shutil.disk_usage(self.home).free
-        for digest in copies_to_drop(self.copies.all(), taken, size_bytes, budget, free):
-            self.copies.remove(digest)
 
     def _look(self, staged: Path, card: Card) -> None:
         """Before the weights are there: whatever the other files say that cannot be served."""
@@ -287,7 +281,7 @@ class Store:
 
 
 def checked(folder: Path, card: Card) -> tuple[Card, Facts]:
-    """What `add` would make of the files in `folder`, which stay as they are. Raises InvalidInput."""
+    """What `add` would make of the files in `folder`. Raises InvalidInput."""
     return _completed(card, folder, card.revision), _facts(folder, card)
 
 

@@ -15,7 +15,6 @@ import uvloop
 
 from shoal import console
 from shoal.catalog.identity import identity
-from shoal.catalog.objects import Objects
 from shoal.catalog.pushed import Pushed
 from shoal.catalog.registry import Registry
 from shoal.catalog.shared import SharedCatalog
@@ -31,7 +30,6 @@ from shoal.gateway.pages import Pages
 from shoal.gateway.publishing import Publisher
 from shoal.gateway.server import inherited, listen, make_server
 from shoal.gateway.settings import GatewaySettings
-from shoal.node.agent import Agent
 from shoal.node.fetching import Fetching
 from shoal.node.page import serve_metrics
 from shoal.node.proving import Prover
@@ -143,7 +141,7 @@ async def gateway(process: GatewayProcess) -> None:
 
     catalog = cluster.catalog
     pages = Pages(catalog, cluster.states, queue, lacking, console.page(), cluster.nodes)
-    publisher = Publisher(queue, registry, catalog, cluster.nodes, names.learn, store_id)
+    publisher = Publisher(queue, registry, catalog, cluster.nodes, names.tell, store_id)
     app = Gateway(queue, catalog, cluster.states, pages, process.settings, access, publisher)
     server = make_server(app, process.settings, LINGER_S)
     collect_seldom()
@@ -168,11 +166,22 @@ async def node(process: NodeProcess) -> None:
     store_id = await identity(objects) if objects is not None else ""
     queue = await _join(process.membership, None, name)
     stock = NodeStock(store, Pushed(store.folder_of))
-    files = Fetching(Registry(objects), store) if objects is not None else None
-    agent = make_agent(queue, store, stock, process.settings, process.max_items, queue.board, name, files)
+    registry = Registry(objects) if objects is not None else None
+    files = Fetching(registry, store) if registry is not None else None
+    names = Names(stock.pushed, registry, queue.board, lambda: agent.names_changed())
+    agent = make_agent(
+        queue, store, stock, process.settings, process.max_items, queue.board, name, files, names.look
+    )
     telling = Telling(agent, name, pool, store_id)
     page = await serve_metrics(process.metrics_port, telling.status) if process.metrics_port >= 0 else None
-    beside = await _pushed(queue, agent, stock, objects, files, name, store_id)
+    beside = []
+    if files is not None:
+        await queue.board.watch(names)
+        await names.read()
+        prover = Prover(queue, Trial(agent, stock, files, name, store_id), is_alone=False)
+        beside = [asyncio.create_task(work) for work in (names.run(), prover.run())]
+    else:
+        await queue.board.watch(Unserved())
     agent.start()
     collect_seldom()
     told = asyncio.create_task(telling.run(queue.board))
@@ -195,26 +204,6 @@ async def node(process: NodeProcess) -> None:
         await files.close()
     await queue.close()
     log.info("stopped", extra=logs.fields(node=name))
-
-
-async def _pushed(
-    queue: JetStreamQueue,
-    agent: Agent,
-    stock: NodeStock,
-    objects: Objects | None,
-    files: Fetching | None,
-    name: str,
-    store_id: str,
-) -> "list[asyncio.Task[None]]":
-    """What a node does about pushed models, begun: it knows their names by now."""
-    if objects is None or files is None:
-        await queue.board.watch(Unserved())
-        return []
-    names = Names(stock.pushed, Registry(objects), queue.board, agent.names_changed)
-    await queue.board.watch(names)
-    await names.read()
-    prover = Prover(queue, Trial(agent, stock, files, name, store_id), is_alone=False)
-    return [asyncio.create_task(work) for work in (names.run(), prover.run())]
 
 
 async def _join(membership: Membership, limits: Limits | None, name: str) -> JetStreamQueue:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from shoal.catalog.ledger import NameState
+from shoal.catalog.names import parse_name
 from shoal.catalog.pushed import Pushed, note_of, noted
 from shoal.catalog.registry import Registry
 from shoal.observe import log as logs
@@ -21,6 +22,7 @@ ALONE_EVERY_S = 2.0
 """How often the registry is looked at where no board tells of changes."""
 AMONG_OTHERS_EVERY_S = 20.0
 LOOK_EVERY_S = 0.5
+HEARD_WITHIN_S = 1.0
 PATIENCE_S = 3.0
 """What the board lacks is put up after at most so long, so that not all do it at once."""
 
@@ -35,12 +37,28 @@ class Names:
         self._seen: dict[str, tuple[str, int]] = {}  # the era and the number of what was on the board
         self._lacking_since: float | None = None
         self._unreadable = ""
+        self._next_look = 0.0
 
-    def learn(self, state: NameState) -> None:
-        """It was changed here, or somebody told."""
-        if self._pushed.learn(state):
+    async def tell(self, state: NameState) -> None:
+        """It was changed here. Returns once the board has told it, or after HEARD_WITHIN_S: whoever asks for it
+        then finds it known."""
+        self._learn(state)
+        if self._board is not None:
             self._put(state)
-            self._changed()
+            until = time.monotonic() + HEARD_WITHIN_S
+            while self._lacks(state) and time.monotonic() < until:
+                await asyncio.sleep(0.005)
+
+    async def look(self, name: str) -> bool:
+        """Whether the registry knows of a name more than we did: somebody asks for it. Seldom, however often."""
+        if self._registry is None or time.monotonic() < self._next_look:
+            return False
+        self._next_look = time.monotonic() + LOOK_EVERY_S
+        try:
+            return self._learn(await self._registry.state(parse_name(name).name))
+        except ShoalError as error:
+            log.warning("a name cannot be looked up", extra=logs.fields(model=name, reason=error.message))
+            return False
 
     def noted(self, key: str, note: bytes | None) -> None:
         state = noted(key, note)
@@ -48,8 +66,7 @@ class Names:
             return
         if self._board is not None:
             self._seen[state.name] = self._board.era, state.number
-        if self._pushed.learn(state):
-            self._changed()
+        self._learn(state)
 
     def told(self, status: NodeStatus) -> None:
         """Nothing of names."""
@@ -86,6 +103,12 @@ class Names:
             self._unreadable = failure
             told = logs.fields(reason=failure) if failure else {}
             log.warning("the object store cannot be read" if failure else "the object store is back", extra=told)
+
+    def _learn(self, state: NameState) -> bool:
+        is_news = self._pushed.learn(state)
+        if is_news:
+            self._changed()
+        return is_news
 
     def _keep_up(self) -> None:
         """Put up what the board lacks, if nobody else has done so after a while."""

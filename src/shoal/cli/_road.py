@@ -37,6 +37,7 @@ from shoal.gateway.settings import GatewaySettings
 from shoal.node import devices
 from shoal.node.agent import Agent
 from shoal.node.fetching import Fetching, Files
+from shoal.node.hands import Look
 from shoal.node.measured import MeasuredStore
 from shoal.node.proving import Prover
 from shoal.node.roster import Models
@@ -82,8 +83,8 @@ async def serve(road: Road) -> None:
     queue = InProcessQueue(road.queue)
     pushed = Pushed(store.folder_of)
     stock, of_node, files = Stock(store, pushed), NodeStock(store, pushed), Fetching(registry, store)
-    agent = make_agent(queue, store, of_node, road.node, road.max_items, files=files)
-    names = Names(pushed, registry, None, agent.names_changed)
+    names = Names(pushed, registry, None, lambda: agent.names_changed())
+    agent = make_agent(queue, store, of_node, road.node, road.max_items, files=files, look=names.look)
     await names.read()
     name = node_name()
     telling = Telling(agent, name, objects=store_id)
@@ -94,7 +95,7 @@ async def serve(road: Road) -> None:
         return "shutting down" if stopping.is_set() else agent.lacking()
 
     pages = Pages(stock, agent.states, queue, lacking, console.page(), lambda: [telling.status()])
-    publisher = Publisher(queue, registry, stock, lambda: [telling.status()], names.learn, store_id)
+    publisher = Publisher(queue, registry, stock, lambda: [telling.status()], names.tell, store_id)
     gateway = Gateway(queue, stock, agent.states, pages, road.gateway, access, publisher)
     server = make_server(gateway, road.gateway)
     agent.start()
@@ -144,9 +145,10 @@ def make_agent(
     board: Board | None = None,
     name: str = "",
     files: Files | None = None,
+    look: Look | None = None,
 ) -> Agent:
     measured, profiles = MeasuredStore(store.home / "measured"), Profiles(store.home, devices.kind())
-    return Agent(queue, models, settings, measured, profiles, max_items, board, name, files)
+    return Agent(queue, models, settings, measured, profiles, max_items, board, name, files, look)
 
 
 def say_if_empty(models: Mapping[str, Model]) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -53,7 +53,7 @@ class Publisher:
         registry: Registry,
         models: Models,
         nodes: Callable[[], list[NodeStatus]],
-        announce: Callable[[NameState], None],
+        announce: Callable[[NameState], Awaitable[None]],
         objects: str = "",
         within_s: float = PROVED_WITHIN_S,
     ) -> None:
@@ -134,7 +134,7 @@ class Publisher:
 
     async def _write(self, name: str, change: Change, since: int | None) -> NameState:
         state = await self.registry.append(name, change, since=since, taken=self._is_taken)
-        self._announce(state)
+        await self._announce(state)
         if state.history and state.history[-1].at == change.at:  # it came to something
             told = logs.fields(model=name, what=state.history[-1].what, by=change.who, number=state.number)
             log.info("a pushed name was changed", extra=told)

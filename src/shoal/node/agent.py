@@ -13,7 +13,7 @@ from typing import Any
 from shoal.catalog import Artifact, Model
 from shoal.catalog.profiles import Profiles
 from shoal.node.fetching import Files, OnDisk
-from shoal.node.hands import Hands
+from shoal.node.hands import Hands, Look
 from shoal.node.measured import MeasuredStore
 from shoal.node.peers import Peers
 from shoal.node.records import Records
@@ -51,9 +51,10 @@ class Agent:
         board: Board | None = None,
         node: str = "",
         files: Files | None = None,
+        look: Look | None = None,
     ) -> None:
         """`board` and the name `node` where there are others: what they hold is heard on it. `files` are of models
-        that were pushed."""
+        that were pushed, `look` finds names that were not heard of."""
         self._queue = queue
         self._settings = settings
         self._board = board
@@ -62,7 +63,7 @@ class Agent:
         self._is_refreshing = False
         self._loop = asyncio.get_running_loop()
         self.records = Records()
-        self._hands = Hands(queue, board, self.records, self, files or OnDisk(), max_items)
+        self._hands = Hands(queue, board, self.records, self, files or OnDisk(), look or _nowhere, max_items)
         self._hands.scheduler = self.scheduler = Scheduler(settings, self._hands, Peers(node))
         self._hands.roster = self._roster = Roster(models, measured, profiles, self.scheduler, settings.pinned)
 
@@ -285,3 +286,7 @@ class Agent:
                     await done
             except Exception:
                 log.exception("a periodic step of the node failed")
+
+
+async def _nowhere(name: str) -> bool:
+    return False

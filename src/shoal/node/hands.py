@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -30,12 +30,18 @@ from shoal.protocol.envelope import Chunk
 from shoal.protocol.errors import InternalError, ShoalError
 from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item, Output
-from shoal.queue import Queue
+from shoal.queue import Delivery, Queue
 from shoal.queue.board import Board
 from shoal.runtimes.turns import Turns
 
 log = logging.getLogger("shoal.node")
 PARKED_PULL_S = 30.0
+STRANGE_S = 0.2
+"""How long a job is kept whose adapter this node does not know, before another may have it."""
+
+
+Look = Callable[[str], Awaitable[bool]]
+"""Whether something is known by now of a name that nobody told us."""
 
 
 class Hands:
@@ -51,10 +57,11 @@ class Hands:
         records: Records,
         owner: Listener,
         files: Files,
+        look: Look,
         max_items: int,
     ) -> None:
         self._queue, self._board, self._records, self._owner = queue, board, records, owner
-        self._files, self._max_items = files, max_items
+        self._files, self._look, self._max_items = files, look, max_items
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: set[asyncio.Task[None]] = set()  # one for each runtime process
@@ -196,6 +203,10 @@ class Hands:
         tickets: list[Ticket] = []
         for delivery in deliveries:
             began = time.time()
+            envelope = delivery.job.envelope
+            if envelope.model != envelope.line and not self.roster.knows_adapter(envelope.model):
+                self.spawn(self._find_out(delivery))
+                continue
             ticket = await opened(delivery, self.scheduler.lines, self.roster.adapter, self._max_items)
             if ticket is not None:
                 self._records.took(ticket, began, time.time())
@@ -205,6 +216,23 @@ class Hands:
         is_large = any(len(ticket.unsent) >= LEAST_SHARED_ITEMS for ticket in tickets)
         waiting = await self._others_waiting(line) if is_large else 0
         self.scheduler.pulled(line, tickets, time.time(), waiting)
+
+    async def _find_out(self, delivery: Delivery) -> None:
+        """A gateway knows an adapter that this node has not heard of: 1. it is looked up, 2. left to a node that
+        may know it, 3. refused. Nothing else waits for that."""
+        name, line = delivery.job.envelope.model, delivery.job.envelope.line
+        is_known = await self._look(name) and self.roster.knows_adapter(name)  # 1
+        if not is_known and self.scheduler.peers.with_objects(time.time()):  # 2
+            await asyncio.sleep(STRANGE_S)
+            is_known = self.roster.knows_adapter(name)
+            if not is_known:
+                delivery.give_back()
+                return
+        began = time.time()
+        ticket = await opened(delivery, self.scheduler.lines, self.roster.adapter, self._max_items)
+        if ticket is not None:
+            self._records.took(ticket, began, time.time())
+            self.scheduler.came(line, ticket, time.time())
 
     async def _take_adapter(self, worker: int, adapter: Model) -> None:
         try:

@@ -60,7 +60,7 @@ async def compute(
         delivery = OwnDelivery(_job(model, adapter, items, deadline))
         ticket = open_ticket(delivery, model, len(items))
         ticket.adapter = adapter
-        scheduler.offer(ticket, time.time())
+        scheduler.private.offer(ticket, time.time())
         try:
             async with asyncio.timeout(deadline - time.time()):
                 chunk = await delivery.answer

@@ -66,6 +66,10 @@ class Peers:
         """Other nodes that take work."""
         return sum(not status.draining for status in self._fleet.nodes(now))
 
+    def with_objects(self, now: float) -> int:
+        """Other nodes that take work and serve what was pushed."""
+        return sum(bool(status.objects) and not status.draining for status in self._fleet.nodes(now))
+
     def holders(self, line: str, now: float) -> int:
         """Other nodes that hold the line's model in memory, or soon will."""
         return sum(_holds(status, line) for status in self._fleet.nodes(now) if not status.draining)

@@ -42,7 +42,7 @@ class Prover:
                     LINE, max_jobs=1, max_bytes=MOST_BYTES, wait_s=PARKED_PULL_S
                 ):
                     await self._serve(delivery)
-                await asyncio.sleep(0)  # a queue that is closing gives nothing, at once
+                await asyncio.sleep(0.01)  # a queue that is closing gives nothing, at once
             except Exception:
                 log.exception("what is pushed cannot be proved here for a moment")
                 await asyncio.sleep(PAUSE_S)

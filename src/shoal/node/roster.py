@@ -75,6 +75,12 @@ class Roster:
             )
         return found
 
+    def knows_adapter(self, name: str) -> bool:
+        try:
+            return bool(self._models.resolve(name).card.base)
+        except ShoalError:
+            return False
+
     def refresh(self) -> None:
         """Take up models that were added, let go of those that were removed, replaced or measured anew."""
         self._models.refresh()
@@ -132,7 +138,7 @@ class Roster:
         if known is not None and known.model.digest == model.digest and not anew:  # 1
             return
         if known is None and (proved := self._proved(model)):  # 2
-            self._scheduler.rename(proved, model, time.time())
+            self._scheduler.private.rename(proved, model, time.time())
             return
         profile = devices.profile_for(model, self._profiles)  # 3
         measured = self._measured.load(model.digest, _way(model, profile))

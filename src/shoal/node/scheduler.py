@@ -13,6 +13,7 @@ from shoal.node.line import Known, Line
 from shoal.node.loading import LOAD_WITHIN_S, Loading
 from shoal.node.neighbours import Neighbours
 from shoal.node.peers import Peers
+from shoal.node.private import Private
 from shoal.node.replica import Replica
 from shoal.node.settings import Settings
 from shoal.node.taking import Taking
@@ -41,6 +42,7 @@ class Scheduler:
             settings, effects, self.lines, self.workers, self.tickets, self._feeding, self._advance
         )
         self.neighbours = Neighbours(settings, effects, self.peers, self._feeding, self._loading, self.tickets)
+        self.private = Private(effects, self.lines, self.tickets, self._advance)
 
     def close(self) -> None:
         """The node ends: no model is loaded any more, a pinned one neither."""
@@ -96,27 +98,7 @@ class Scheduler:
             self._loading.let_go(line)
             self._advance(line, now)
 
-    def proved(self, name: str) -> None:
-        """The model in this line of our own works."""
-        self.lines[name].is_proved = True
-
-    def rename(self, name: str, model: Model, now: float) -> None:
-        """What was proved in a line of our own is one that all can ask for; its processes go on."""
-        line = self.lines[model.name] = self.lines.pop(name)
-        line.model = model
-        self._advance(line, now)
-
     # Work comes in.
-
-    def offer(self, ticket: Ticket, now: float) -> None:
-        """One of this node's own, which no pull brought and no other node could have."""
-        line = self.lines[ticket.envelope.line]
-        if line.failure is not None and line.has_failed(now) and not line.replicas:
-            self._do.refuse(ticket, line.failure)
-        else:
-            self.tickets[ticket.id] = ticket
-            line.waiting.add(ticket)
-            self._advance(line, now)
 
     def line_has_work(self, name: str, now: float, depth: Depth | None = None) -> None:
         """A hint, or the depths, say that jobs wait. A line with no record is not ours."""
@@ -153,6 +135,15 @@ class Scheduler:
         if not line.wants_process:
             self.neighbours.settle_claim(line)
         self._advance(line, now)
+
+    def came(self, name: str, ticket: Ticket, now: float) -> None:
+        """One that a pull brought, and that took longer to open."""
+        line = self.lines.get(name)
+        if line is None:
+            ticket.delivery.give_back()
+        else:
+            self._accept(line, ticket, 0, now)
+            self._advance(line, now)
 
     def _accept(self, line: Line, ticket: Ticket, waiting: int, now: float) -> None:
         if ticket.id in self.tickets:

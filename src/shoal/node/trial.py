@@ -83,7 +83,7 @@ class Trial:
         model = self._on_trial(card, facts, folder)
         self._agent.take_up(LINE)
         agreement = await self._compare(asked, model, None, deadline)
-        self._agent.scheduler.proved(LINE)
+        self._agent.scheduler.private.proved(LINE)
         return self._proved(card, model, agreement)
 
     async def _adapter(self, asked: Prove, card: Card, folder: Path, deadline: float) -> Proved:
