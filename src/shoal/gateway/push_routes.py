@@ -5,6 +5,7 @@ publisher, files through the registry; nothing here is on the way of a request t
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -29,6 +30,7 @@ from shoal.protocol.errors import (
     over_limit,
 )
 
+AT_ONCE_BYTES = 64 * 1024
 _UPLOADS, _NAMES = "/v1/uploads", "/v1/configs/models"
 _PATHS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("uploads", re.compile(_UPLOADS)),
@@ -56,13 +58,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 class Route(msgspec.Struct, frozen=True):
     """`needed` is the scope, of which a route whose path names a model needs that for its name. A body has at most
-    `most_bytes`; 0: as any.
+    `most_bytes`; 0: as any. What `is_long` takes as long as a client may ask for, where it names no time.
     """
 
     name: str
     run: Callable[["PushRoutes", Asked], Awaitable[Reply]]
     needed: str
     most_bytes: int = 0
+    is_long: bool = False
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -105,7 +108,7 @@ class PushRoutes:
 
     async def offer(self, asked: Asked) -> Reply:
         """Which of the files are missing, and from which byte on."""
-        manifest: Manifest = bodies.read(Manifest, asked.body, asked.content_type)
+        manifest: Manifest = await _read(Manifest, asked)
         missing = await self._publisher.registry.missing(manifest)
         told = {"digest": manifest.digest, "size_bytes": manifest.size_bytes, "missing": missing}
         return answer(200, told | {"chunk_bytes": self._chunk_bytes})
@@ -157,7 +160,7 @@ class PushRoutes:
             return form.push, form.contents
         if "yaml" in asked.content_type:
             raise UnsupportedMediaType("a model is described as JSON or msgpack, or comes as a form; not as YAML")
-        return bodies.read(bodies.Push, asked.body, asked.content_type), {}
+        return await _read(bodies.Push, asked), {}
 
     async def _take(self, manifest: Manifest, contents: Mapping[str, bytes]) -> None:
         registry = self._publisher.registry
@@ -209,6 +212,13 @@ class PushRoutes:
         return state
 
 
+async def _read(kind: type[Any], asked: Asked) -> Any:
+    """Off the loop where it is large."""
+    if len(asked.body) <= AT_ONCE_BYTES:
+        return bodies.read(kind, asked.body, asked.content_type)
+    return await asyncio.to_thread(bodies.read, kind, asked.body, asked.content_type)
+
+
 def _name(written: str) -> tuple[str, str]:
     """The model and what stands after its `@`. Raises InvalidInput for a name that no model can have."""
     name, _, version = written.partition("@")
@@ -227,7 +237,7 @@ def _described(state: NameState) -> Reply:
 _ROUTES: dict[str, dict[str, Route]] = {
     "uploads": {
         "GET": Route("upload_limits", PushRoutes.limits, ANY_KEY),
-        "POST": Route("uploads", PushRoutes.offer, ANY_PUSH),
+        "POST": Route("uploads", PushRoutes.offer, ANY_PUSH, CHUNK_BYTES),
     },
     "upload": {
         "GET": Route("upload_reached", PushRoutes.reached, ANY_PUSH),
@@ -236,7 +246,7 @@ _ROUTES: dict[str, dict[str, Route]] = {
     },
     "names": {
         "GET": Route("pushed", PushRoutes.names, ANY_KEY),
-        "POST": Route("push", PushRoutes.publish, ANY_PUSH),
+        "POST": Route("push", PushRoutes.publish, ANY_PUSH, is_long=True),
     },
     "name": {
         "GET": Route("pushed_name", PushRoutes.name, ANY_KEY),

@@ -26,7 +26,6 @@ from shoal.protocol.errors import (
     NotFound,
     PayloadTooLarge,
     ShoalError,
-    over_limit,
 )
 
 log = logging.getLogger("shoal.gateway")
@@ -92,12 +91,14 @@ class Pushing:
                 "nothing can be pushed here: this gateway was started without an object store; --objects names one"
             )
         received = time.time()
-        deadline = received + admission.timeout_of(headers, self._settings)
+        timeout_s = admission.timeout_of(headers, self._settings)
+        if found.route.is_long and b"x-shoal-timeout-ms" not in headers:
+            timeout_s = self._settings.max_timeout_s
         watch.until(self._settings.body_timeout_s, lambda: too_slow(self._settings))
         _check_declared(headers, found.route.most_bytes)
         content = await body.read(headers)  # 3
         _check_size(len(content), found.route.most_bytes)
-        watch.until(deadline - received, no_answer)
+        watch.until(received + timeout_s - time.time(), no_answer)
         asked = Asked(
             words=found.words,
             query=question(scope["query_string"]),
@@ -120,7 +121,8 @@ def _check_declared(headers: admission.Headers, most_bytes: int) -> None:
 
 def _check_size(size: int, most_bytes: int) -> None:
     if most_bytes and size > most_bytes:
-        raise over_limit(
-            PayloadTooLarge, "one part of a file", seen=size, limit=most_bytes,
-            setting="sending it in smaller ones", unit="bytes",
-        )  # fmt: skip
+        raise PayloadTooLarge(
+            f"the body has {size} bytes, over the limit of {most_bytes} bytes of this route; send a file in parts",
+            limit=most_bytes,
+            seen=size,
+        )
