@@ -101,27 +101,25 @@ def test_sie_sdk_scores_with_an_adapter(sdk):
 
 
 def test_openais_client_names_an_adapter_as_the_model_and_finds_it_in_the_list(adapted, rows):
-    client = openai.OpenAI(base_url=f"{adapted.url}/v1", api_key="none", timeout=60)
-    for name in (LORA, BASE):
-        answer = client.embeddings.create(model=name, input=TEXTS)
-        assert answer.model == name
-        assert cosines(np.array([entry.embedding for entry in answer.data]), rows[name]).min() > 0.999
-    listed = {model.id: model.base for model in client.models.list()}
-    assert listed == {BASE: None, LORA: BASE, OTHER: BASE, JUDGE: None, STRICT: JUDGE}
-    with pytest.raises(openai.NotFoundError):
-        client.embeddings.create(model="team/unknown", input=TEXTS)
+    with openai.OpenAI(base_url=f"{adapted.url}/v1", api_key="none", timeout=60) as client:
+        for name in (LORA, BASE):
+            answer = client.embeddings.create(model=name, input=TEXTS)
+            assert answer.model == name
+            assert cosines(np.array([entry.embedding for entry in answer.data]), rows[name]).min() > 0.999
+        listed = {model.id: model.base for model in client.models.list()}
+        assert listed == {BASE: None, LORA: BASE, OTHER: BASE, JUDGE: None, STRICT: JUDGE}
+        with pytest.raises(openai.NotFoundError):
+            client.embeddings.create(model="team/unknown", input=TEXTS)
 
 
 def test_coheres_client_reranks_with_an_adapter(adapted):
-    client = cohere.ClientV2(api_key="none", base_url=adapted.url, timeout=60)
     documents = ["Bread is baked at six.", "Boats leave at dawn."]
-    found = {
-        name: {
-            result.index: result.relevance_score
-            for result in client.rerank(model=name, query="When do boats leave?", documents=documents).results
+    with cohere.ClientV2(api_key="none", base_url=adapted.url, timeout=60) as client:
+        answers = {
+            name: client.rerank(model=name, query="When do boats leave?", documents=documents)
+            for name in (JUDGE, STRICT)
         }
-        for name in (JUDGE, STRICT)
-    }
+    found = {name: {r.index: r.relevance_score for r in answer.results} for name, answer in answers.items()}
     assert found[JUDGE].keys() == found[STRICT].keys()
     assert found[JUDGE] != pytest.approx(found[STRICT], abs=1e-4)
 
