@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from asking import JSON, client_of, encode, until, vector
 
+from cluster.asking import JSON, client_of, encode, until, vector
 from names import MINILM, VIRTUAL
 from shoal.catalog.store import Store
 from shoal.testing.adapters import write_adapter
