@@ -15,7 +15,7 @@ from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts, Sparse
 from shoal.protocol.items import Item
 from shoal.protocol.tensors import Array
-from shoal.runtimes import Ran, Read, Runtime
+from shoal.runtimes import Adapting, Ran, Read, Runtime
 
 
 class LookUp:
@@ -28,6 +28,8 @@ class LookUp:
         self.profile = runtime.profile
         self._runtime = runtime
         self._table = read_table(folder, facts.sparse)
+        if isinstance(runtime, Adapting):  # documents are adapted; queries are of no network
+            self.take_adapter, self.drop_adapter = runtime.take_adapter, runtime.drop_adapter
 
     def prepare(self, items: Sequence[Item]) -> list[Read]:
         return self._runtime.prepare(items)

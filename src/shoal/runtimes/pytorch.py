@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.families import Prepared, Reader, family_named
-from shoal.families.finish import finish
+from shoal.families.finish import Row, finish
 from shoal.families.tokenize import TextReader, load_tokenizer
 from shoal.protocol.errors import InvalidInput, ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
@@ -67,12 +67,28 @@ class PyTorchRuntime:
             self._facts = msgspec.structs.replace(
                 facts, sparse=msgspec.structs.replace(facts.sparse, pooling="sum")
             )
-        encoder.try_packed(facts.max_tokens)
+        encoder.try_packed()
 
     def prepare(self, items: Sequence[Item]) -> list[Read]:
         return self._reader.prepare(items)
 
-    def run(self, batch: Sequence[Prepared], stream: int) -> Ran:
+    def run(self, batch: Sequence[Prepared], slot: int) -> Ran:
+        rows: dict[int, Row] = {}
+        tokens, seconds = 0, None
+        for own in self._encoder.adapters.passes(batch):
+            ran = self._run([batch[i] for i in own])
+            rows |= zip(own, ran.rows, strict=True)
+            tokens += ran.tokens
+            seconds = ran.seconds if seconds is None else seconds + (ran.seconds or 0)
+        return Ran([rows[i] for i in range(len(batch))], tokens, seconds)
+
+    def take_adapter(self, digest: str, folder: Path) -> int:
+        return self._encoder.take_adapter(digest, folder)
+
+    def drop_adapter(self, digest: str) -> None:
+        self._encoder.adapters.drop(digest)
+
+    def _run(self, batch: Sequence[Prepared]) -> Ran:
         on_processor = self._encoder.device.type == "cpu"
         values, seconds = in_turn(lambda: self._encoder(batch)) if on_processor else (self._encoder(batch), None)
         longest = max(p.tokens for p in batch)

@@ -18,8 +18,10 @@ from shoal.protocol.items import Item
 from shoal.protocol.tensors import Array
 from shoal.runtimes import pytorch_packed
 from shoal.runtimes.cpu import has_bf16
+from shoal.runtimes.pytorch_adapters import Adapters
 from shoal.runtimes.pytorch_load import load_modules
 from shoal.runtimes.pytorch_tensors import Features, packed, padded, padded_before, unpadded
+from shoal.runtimes.turns import in_turn
 
 log = logging.getLogger("shoal.pytorch")
 _FEATURES = {
@@ -47,16 +49,24 @@ class Encoder:
         self.vocabulary: int = transformer.model.get_input_embeddings().num_embeddings
         self.positions, self._first_position = _positions(transformer.model)
         self.is_packed = False
+        self.adapters = Adapters(transformer.model, uses_pooler="score" in heads)
+        self._trial = self._some_texts(facts.max_tokens)
 
-    def try_packed(self, max_tokens: int) -> None:
+    def take_adapter(self, digest: str, folder: Path) -> int:
+        """As `Adapting` says."""
+
+        def try_some() -> None:
+            in_turn(lambda: self(self._trial))
+            if self.is_packed:  # but padded where some tokens are unseen
+                in_turn(lambda: self([msgspec.structs.replace(p, unseen=1) for p in self._trial]))
+
+        return self.adapters.take(digest, folder, try_some)
+
+    def try_packed(self) -> None:
         """Run packed from now on, if the device gains by it and this model gives the same numbers so."""
         if "score" in self._heads or not pytorch_packed.has_kernel(self.device, self.dtype):
             return  # a classifier looks for each text's first token where padding would have put it
-        # By padding's id some models tell positions, and no text holds it.
-        tokens = [token for token in range(min(self.vocabulary, 1000)) if token != self._padding]
-        random = np.random.default_rng(0)
-        texts = [random.choice(tokens, min(length, max_tokens)).tolist() for length in (40, 3, 17)]
-        batch = [Prepared(Item(), ids, [0] * len(ids)) for ids in texts]
+        batch = self._trial
         expected = self(batch)
         model = self._transformer.model
         usual = model.config._attn_implementation
@@ -71,6 +81,13 @@ class Encoder:
             self.is_packed = False
         if not self.is_packed:
             model.set_attn_implementation(usual)
+
+    def _some_texts(self, max_tokens: int) -> list[Prepared]:
+        # By padding's id some models tell positions, and no text holds it.
+        tokens = [token for token in range(min(self.vocabulary, 1000)) if token != self._padding]
+        random = np.random.default_rng(0)
+        texts = [random.choice(tokens, min(length, max_tokens)).tolist() for length in (40, 3, 17)]
+        return [Prepared(Item(), ids, [0] * len(ids)) for ids in texts]
 
     def __call__(self, batch: Sequence[Prepared]) -> dict[str, Array]:
         """ "dense" [texts, dims] · "sparse" [texts, vocabulary] · "score" [texts, labels] · "multivector" [tokens,
@@ -90,7 +107,9 @@ class Encoder:
         raise MemoryError(f"{self.device} has too little memory for {len(batch)} items at once")
 
     def _computed(self, batch: Sequence[Prepared]) -> dict[str, torch.Tensor]:
-        states = self._transformer(self._features(batch))
+        is_packed = self.is_packed and not any(p.unseen for p in batch)
+        with self.adapters.at_work(batch, is_packed=is_packed):
+            states = self._transformer(self._features(batch, is_packed))
         for name, value in states.items():
             if torch.is_tensor(value) and value.is_floating_point():
                 states[name] = value.float()  # poolings and what follows add up many small numbers
@@ -104,10 +123,9 @@ class Encoder:
                 found[output] = unpadded(found[output], batch)
         return found
 
-    def _features(self, batch: Sequence[Prepared]) -> Features:
+    def _features(self, batch: Sequence[Prepared], is_packed: bool) -> Features:
         if self.chat is not None:
             return self._moved(padded_before(batch, self._padding))
-        is_packed = self.is_packed and not any(p.unseen for p in batch)
         features = packed(batch, self._first_position) if is_packed else padded(batch, self._padding)
         if not self._has_segments:
             del features["token_type_ids"]
