@@ -11,6 +11,8 @@ from model_folders import write_encoder, write_json, write_scorer
 from shoal import cli
 from shoal.cli import _card
 from shoal.cli._progress import _sizes
+from shoal.testing.adapters import write_adapter
+from shoal.testing.checkpoints import tiny_encoder
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -275,3 +277,22 @@ def test_the_width_in_a_list_is_that_of_what_a_model_gives_first(shell: Shell) -
     _, out, _ = shell.run("models", "shoal/virtual-every-kind")
     assert "vector   384 dims" in out
     assert "tokens   a vector of 32 dims each" in out
+
+
+def test_adapters_are_listed_after_their_base_and_tell_what_they_change(shell: Shell, tmp_path: Path) -> None:
+    tiny_encoder(tmp_path / "tiny")
+    assert shell.run("add", str(tmp_path / "tiny"), "--name", "org/tiny")[0] == 0
+    lora = write_adapter(tmp_path / "lora", tmp_path / "tiny", targets=["query", "value"])
+    code, out, err = shell.run("add", str(lora), "--name", "acme/lora")
+    assert (code, "--base NAME" in err) == (1, True)
+    code, out, _ = shell.run("add", str(lora), "--name", "acme/lora", "--base", "org/tiny")
+    told = dict(line.split("  ", 1) for line in out.splitlines())
+    assert (code, told["adapter of"].strip()) == (0, "org/tiny")
+    assert told["factors"].strip().startswith("rank 8, alpha 16, of 0.attention.self.query")
+    rows = [line.split("  ")[0:2] for line in shell.run("models")[1].splitlines()[1:]]
+    assert [" ".join(row).strip() for row in rows] == ["org/tiny", "+ acme/lora"]
+    assert "acme/lora" in shell.run("models", "org/tiny")[1]
+    code, _, err = shell.run("rm", "org/tiny")
+    assert (code, "remove acme/lora before" in err) == (1, True)
+    code, _, err = shell.run("gate", "acme/lora")
+    assert (code, "name that" in err) == (1, True)

@@ -1,5 +1,6 @@
 """The virtual accelerator: what it takes, what it makes up, and how it fails when asked to."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from shoal.catalog.virtual_device import VirtualDevice
 from shoal.families import Prepared
-from shoal.protocol.errors import EmptyInput, ModelLoadFailed
+from shoal.protocol.errors import EmptyInput, InternalError, ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
 from shoal.runtimes.virtual import VirtualRuntime, open_runtime
@@ -162,3 +163,23 @@ def test_a_text_may_ask_for_the_process_to_be_killed(tmp_path):
     )
     finished = subprocess.run([sys.executable, "-c", program], check=False)
     assert finished.returncode == -signal.SIGKILL
+
+
+def test_with_an_adapter_the_numbers_are_others_and_without_it_there_are_none(tmp_path):
+    virtual = runtime(tmp_path)
+    (plain,) = run(virtual, Item("a text"))
+    (read,) = virtual.prepare([Item("a text", adapter="one")])
+    assert isinstance(read, InternalError)
+    (tmp_path / "lora").mkdir()
+    with pytest.raises(ModelLoadFailed):
+        virtual.take_adapter("one", tmp_path / "lora")
+    said = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["query"]}
+    (tmp_path / "lora" / "adapter_config.json").write_text(json.dumps(said))
+    for digest in ("one", "two"):
+        virtual.take_adapter(digest, tmp_path / "lora")
+    again, one, two = run(virtual, Item("a text"), Item("a text", adapter="one"), Item("a text", adapter="two"))
+    assert np.array_equal(again["dense"], plain["dense"])
+    assert not np.array_equal(one["dense"], plain["dense"])
+    assert not np.array_equal(one["dense"], two["dense"])
+    virtual.drop_adapter("one")
+    assert isinstance(virtual.prepare([Item("a text", adapter="one")])[0], InternalError)
