@@ -4,9 +4,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from pushed_states import FACTS, after, alias, back, digest, named, push, remove
 
 from names import VIRTUAL
+from pushed_states import FACTS, after, alias, back, digest, named, push, remove
 from shoal.catalog.names import parse_name
 from shoal.catalog.pushed import LEAVES_AFTER_S, MOST_NOTE_BYTES, Pushed, note_of, noted
 from shoal.catalog.shared import SharedCatalog
