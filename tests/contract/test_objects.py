@@ -88,6 +88,8 @@ async def test_a_list_has_all_below_a_folder_sorted_and_no_neighbours(objects):
     assert [(one.key, one.size_bytes) for one in found] == [("a/1", 3), ("a/10", 4), ("a/2/x", 5)]
     assert all(before < one.modified < time.time() + 60 for one in found)
     assert await objects.list("a/2/") == found[2:]
+    assert sorted(await objects.keys("a/")) == ["a/1", "a/10", "a/2/x"]
+    assert list(await objects.keys("nothing/")) == []
     assert await objects.list("nothing/") == []
 
 

@@ -181,6 +181,23 @@ async def test_two_who_upload_one_file_at_once_complete_it_together(registry, ob
     }
 
 
+async def test_a_file_is_completed_also_when_whoever_sent_its_end_has_left(registry, objects):
+    manifest, contents = model(weights(3_000_000))
+    file = file_in(manifest)
+    data = contents[file.sha256]
+    await registry.receive(file, 0, data[:2_000_000])
+    sending = asyncio.ensure_future(registry.receive(file, 2_000_000, data[2_000_000:]))
+    while f"uploads/{file.sha256}.3000000/{2_000_000:012}" not in await keys(objects) and not sending.done():
+        await asyncio.sleep(0)
+    sending.cancel()
+    await asyncio.wait([sending])
+    async with asyncio.timeout(60):
+        while f"blobs/{file.sha256}" not in await keys(objects):
+            if await keys(objects, "uploads/"):
+                await registry.receive(file, 3_000_000, b"")  # a client that asks again waits for the same
+    assert await objects.get(f"blobs/{file.sha256}") == data
+
+
 async def test_whoever_lies_about_a_size_does_not_disturb_who_does_not(registry):
     manifest, contents = model(weights(5000))
     file = file_in(manifest)

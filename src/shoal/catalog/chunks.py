@@ -32,6 +32,7 @@ class _WrongHash(Exception):
 class Chunks:
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
+        self._joining: dict[str, asyncio.Task[int]] = {}
 
     async def is_blob(self, file: File) -> bool:
         """Raises InvalidInput where the content is here and has another size."""
@@ -77,8 +78,22 @@ class Chunks:
         return len(data)
 
     async def _join(self, file: File, chunks: list[Found]) -> int:
-        """Chunks that make up the whole file become its blob. The last go first, so that those that are left are
-        always its beginning."""
+        """Chunks that make up the whole file become its blob: once however many ask, and also when they have left,
+        for a large file takes longer than a client may wait."""
+        folder = _folder(file)
+        joining = self._joining.get(folder)
+        if joining is None:
+            joining = self._joining[folder] = asyncio.create_task(self._joined(file, chunks))
+            joining.add_done_callback(lambda done: self._ended(folder, done))
+        return await asyncio.shield(joining)
+
+    def _ended(self, folder: str, joining: "asyncio.Task[int]") -> None:
+        del self._joining[folder]
+        if not joining.cancelled():
+            joining.exception()  # whoever still waits is told
+
+    async def _joined(self, file: File, chunks: list[Found]) -> int:
+        """The last chunk goes first, so that those that are left are always the file's beginning."""
         try:
             await self._objects.put_parts(blob_key(file.sha256), self._parts(file, chunks))
         except _WrongHash:
@@ -103,9 +118,11 @@ class Chunks:
     async def _chunks(self, file: File) -> list[Found]:
         """Those that join, from the file's beginning."""
         joined: list[Found] = []
+        end = 0
         for found in await self._objects.list(_folder(file)):
-            if found.key == f"{_folder(file)}{_end(joined):012}":
+            if found.key == f"{_folder(file)}{end:012}":
                 joined.append(found)
+                end += found.size_bytes
         return joined
 
     async def _discard(self, file: File) -> None:

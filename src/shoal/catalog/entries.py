@@ -84,8 +84,8 @@ class Entries:
     async def _numbers(self, prefix: str) -> dict[str, int]:
         """The number of each name's last entry, by one look at the store. What else lies there is none of ours."""
         numbers: dict[str, int] = {}
-        for found in await self._objects.list(prefix):
-            if named := _KEY.fullmatch(found.key):
+        for key in await self._objects.keys(prefix):
+            if named := _KEY.fullmatch(key):
                 name = named[1].replace("__", "/")
                 numbers[name] = max(numbers.get(name, 0), int(named[2]))
         return numbers

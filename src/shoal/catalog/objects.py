@@ -11,7 +11,7 @@ import errno
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,6 +81,10 @@ class Objects(ABC):
     @abstractmethod
     async def list(self, prefix: str) -> list[Found]:
         """All below the folder `prefix`, which ends with a slash, however deep; sorted by key."""
+
+    async def keys(self, prefix: str) -> Sequence[str]:
+        """Those that `list` has, in any order, where nothing else of them is asked for."""
+        return [found.key for found in await self.list(prefix)]
 
     @abstractmethod
     async def delete(self, key: str) -> None:

@@ -9,7 +9,7 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -68,8 +68,12 @@ class FolderObjects(Objects):
             await in_thread(staged.unlink, True)
 
     async def list(self, prefix: str) -> list[Found]:
-        top = self._path(prefix.removesuffix("/")) if prefix else self.folder
-        return await self._do(lambda: sorted(self._below(top), key=lambda found: found.key))
+        return await self._do(lambda: sorted(self._below(self._top(prefix)), key=lambda found: found.key))
+
+    async def keys(self, prefix: str) -> Sequence[str]:
+        return await self._do(
+            lambda: [path[len(str(self.folder)) + 1 :] for path in self._paths(self._top(prefix))]
+        )
 
     async def delete(self, key: str) -> None:
         path = self._path(key)
@@ -148,17 +152,29 @@ class FolderObjects(Objects):
                     sync(folder)
             return
 
-    def _below(self, top: Path) -> Iterator[Found]:
-        for folder, inside, names in os.walk(top):
-            if folder == str(self.folder):
-                inside[:] = [name for name in inside if name != _STAGED]
-            for name in names:
-                path = Path(folder, name)
-                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                    stat = path.stat()
-                    etag = f"{stat.st_mtime_ns:x}-{stat.st_ino:x}-{stat.st_size:x}"
-                    key = path.relative_to(self.folder).as_posix()
-                    yield Found(key, stat.st_size, stat.st_mtime, etag)
+    def _top(self, prefix: str) -> str:
+        return str(self._path(prefix.removesuffix("/")) if prefix else self.folder)
+
+    def _paths(self, top: str) -> Iterator[str]:
+        """Every file below, but for what is being written. Nothing is asked of the files: there may be many."""
+        folders = [top]
+        while folders:
+            try:
+                with os.scandir(folders.pop()) as entries:
+                    for entry in entries:
+                        if not entry.is_dir():
+                            yield entry.path
+                        elif entry.name != _STAGED:
+                            folders.append(entry.path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # there is none, or no more
+
+    def _below(self, top: str) -> Iterator[Found]:
+        for path in self._paths(top):
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                stat = os.stat(path)  # noqa: PTH116  # by its name: there may be many
+                etag = f"{stat.st_mtime_ns:x}-{stat.st_ino:x}-{stat.st_size:x}"
+                yield Found(path[len(str(self.folder)) + 1 :], stat.st_size, stat.st_mtime, etag)
 
     def _path(self, key: str) -> Path:
         """Raises InvalidInput for a key that would lead elsewhere."""

@@ -169,7 +169,10 @@ class PushRoutes:
             offset = missing.pop(file.sha256, file.size_bytes)
             while offset < file.size_bytes:
                 part = contents[file.path][offset : offset + CHUNK_BYTES]
-                offset = await registry.receive(file, offset, part)
+                try:
+                    offset = await registry.receive(file, offset, part)
+                except Conflict as error:  # somebody else sends the same file
+                    offset = int(error.detail["offset"])
 
     async def names(self, asked: Asked) -> Reply:
         states = await self._publisher.states()
@@ -221,7 +224,9 @@ async def _read(kind: type[Any], asked: Asked) -> Any:
 
 def _name(written: str) -> tuple[str, str]:
     """The model and what stands after its `@`. Raises InvalidInput for a name that no model can have."""
-    name, _, version = written.partition("@")
+    name, is_said, version = written.partition("@")
+    if is_said and not version:
+        raise InvalidInput(f"{written[:200]!r} does not say which version or alias")
     return check_name(name.replace("__", "/", 1) if "/" not in name else name), version
 
 
