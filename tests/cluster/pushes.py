@@ -4,14 +4,18 @@ import contextlib
 import time
 from pathlib import Path
 
+import numpy as np
+
 import shoal
 from names import VIRTUAL
 from shoal.catalog.store import Store
+from shoal.protocol.errors import ModelNotFound
 from shoal.testing.adapters import write_adapter
 from shoal.testing.checkpoints import tiny_encoder
 from shoal.testing.cluster import Cluster, Part, cluster
 
 WITHIN_S = 60.0
+TEXT = "small fish swim in a shoal"
 PROVING, FETCHED = "proving a push", "files were fetched"
 
 
@@ -72,3 +76,15 @@ def soon(condition, what: str, within_s: float = WITHIN_S) -> float:
         assert time.monotonic() - began < within_s, what
         time.sleep(0.02)
     return time.monotonic() - began
+
+
+def vector(client: shoal.Client, model: str, text: str = TEXT) -> np.ndarray:
+    return client.encode(model, [text])[0]
+
+
+def is_gone(client: shoal.Client, name: str) -> bool:
+    try:
+        client.encode(name, [TEXT])
+    except ModelNotFound:
+        return True
+    return False
