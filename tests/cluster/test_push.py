@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import shoal
 from cluster.pushes import TEXT, a_home, a_model, an_adapter, client_of, is_gone, pushable, soon, vector
@@ -127,6 +128,22 @@ def test_names_that_cannot_be_had_and_bases_that_are_not_there_are_refused(runni
         with pytest.raises(ShoalError, match="team/nowhere"):
             client.push(an_adapter(tmp_path / "lora"), "team/lost", base="team/nowhere")
         assert is_gone(client, "team/lost")
+
+
+def test_a_model_that_gives_no_numbers_and_facts_that_name_files_are_refused(running, tmp_path):
+    folder = a_model(tmp_path / "m")
+    weights = load_file(folder / "model.safetensors")
+    weights["encoder.layer.1.output.dense.weight"][0] = np.nan
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with client_of(running) as client:
+        with pytest.raises(InvalidInput, match="team/nan was tried and does not work"):
+            client.push(folder, "team/nan")
+        lies = {"dense": [{"folder": "../../secret"}]}
+        with pytest.raises(InvalidInput, match="'dense' cannot be said with a push"):
+            client.push(a_model(tmp_path / "m2"), "team/lies", facts=lies)
+        pushed = client.push(a_model(tmp_path / "m3"), "team/prompted", facts={"prompts": {"query": "find: "}})
+        assert pushed.facts["prompts"] == {"query": "find: "}
+        assert is_gone(client, "team/nan")
 
 
 def test_an_artifact_that_kills_runtimes_is_refused_and_the_base_goes_on(running, tmp_path):

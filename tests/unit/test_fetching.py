@@ -97,6 +97,8 @@ async def test_what_is_not_there_or_has_no_room_is_refused_with_the_reason(tmp_p
     fetching = Fetching(registry, store)
     with pytest.raises(NotFound, match="no artifact"):
         await fetching.artifact("0" * 64)
+    with pytest.raises(NotFound, match="no artifact's digest"):
+        await fetching.artifact("../objects")
     monkeypatch.setenv("SHOAL_DISK", "1KB")
     with pytest.raises(ResourceExhausted, match="SHOAL_DISK"):
         await fetching.ready(model)

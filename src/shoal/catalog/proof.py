@@ -3,7 +3,7 @@
 It waits in a line that no model can be called after. The files are in the object store, the message names them.
 """
 
-from typing import TypeVar
+from collections.abc import Mapping
 
 import msgspec
 
@@ -14,6 +14,11 @@ from shoal.protocol.facts import Facts
 LINE = "shoal:push"
 TASK = "prove"
 MOST_ROWS = 256
+MAY_SAY = frozenset(
+    ("activation", "default_prompt", "kinds", "labels", "lowercase", "matryoshka", "max_tokens", "normalize")
+) | {"pooling", "prompts", "tasks"}
+"""Which facts whoever pushes a model may state. What names files, or chooses the code that reads them, is only
+ever read from the files themselves: who pushes is not who runs the nodes."""
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -59,7 +64,16 @@ class Proved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     node: str = ""
 
 
-T = TypeVar("T")
+def check_facts(said: Mapping[str, object]) -> None:
+    """Raises InvalidInput, naming what may be said."""
+    if wrong := sorted(said.keys() - MAY_SAY):
+        raise InvalidInput(
+            f"{wrong[0][:100]!r} cannot be said with a push, only by the model's files; what can be: "
+            f"{', '.join(sorted(MAY_SAY))}",
+            param="facts",
+        )
+
+
 _encode = msgspec.json.Encoder().encode
 
 

@@ -71,6 +71,7 @@ class Publisher:
         Raises Conflict, InvalidInput, ModelNotFound, and what a node refused it with.
         """
         name = asked.name
+        proof.check_facts(asked.facts)
         self.check(name, asked.base)  # 1, 2
         self._pushing.add(name)
         try:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Protocol
 
 from shoal.catalog import Artifact, Model
+from shoal.catalog.leftovers import DIGEST
 from shoal.catalog.registry import Registry
 from shoal.catalog.store import Store
 from shoal.observe import log as logs
-from shoal.protocol.errors import ModelNotFound
+from shoal.protocol.errors import ModelNotFound, NotFound
 
 log = logging.getLogger("shoal.node")
 AT_ONCE = 4
@@ -55,6 +56,8 @@ class Fetching:
 
     async def artifact(self, digest: str) -> Path:
         """Its folder. What was begun goes on when whoever asked has left."""
+        if not DIGEST.fullmatch(digest):
+            raise NotFound(f"{digest[:64]!r} is no artifact's digest")
         folder = self._store.folder_of(digest)
         if folder.is_dir():
             self._copies.used(digest)

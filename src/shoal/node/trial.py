@@ -15,7 +15,7 @@ from shoal.catalog import Artifact, Card, Model
 from shoal.catalog.adapter import base_of, check_fit, is_adapter
 from shoal.catalog.artifacts import size_of
 from shoal.catalog.names import parse_name
-from shoal.catalog.proof import LINE, Prove, Proved, Row
+from shoal.catalog.proof import LINE, Prove, Proved, Row, check_facts
 from shoal.catalog.store import checked
 from shoal.node.agent import Agent
 from shoal.node.agreement import Agreement, compare
@@ -56,6 +56,7 @@ class Trial:
         self.let_go()
         if asked.objects != self._objects:
             raise NotHere("no node that proves pushes has the object store of the gateway that took it")
+        check_facts(asked.facts)
         folder = await self._files.artifact(asked.digest)
         card = Card(name=asked.name, source=Artifact(asked.digest), facts=asked.facts)
         if await asyncio.to_thread(is_adapter, folder):
