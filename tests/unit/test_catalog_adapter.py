@@ -84,6 +84,15 @@ def test_what_is_no_base_is_refused(store, lora, asked, words):
         store.add(lora, name="team/second", base=asked)
 
 
+def test_an_adapter_never_takes_the_place_of_a_base(store, lora, base):
+    with pytest.raises(InvalidInput, match="is the base itself"):
+        store.add(lora, name="org/tiny")
+    store.add(base, name="org/second")
+    store.add(lora, name="team/contracts")
+    with pytest.raises(InvalidInput, match="is the base of team/contracts"):
+        store.add(lora, name="org/tiny", base="org/second")
+
+
 def test_a_published_graph_takes_no_adapters(store, lora, base, tmp_path):
     graph = tmp_path / "graph"
     shutil.copytree(base, graph)

@@ -49,6 +49,14 @@ def base_of(folder: Path, asked: str, models: Mapping[str, Model], cards: Mappin
     return base
 
 
+def check_name(name: str, base: Model, models: Mapping[str, Model]) -> None:
+    """Raises InvalidInput where an adapter of that name would take the place of what adapters need."""
+    if name == base.card.name:
+        raise InvalidInput(f"{name} is the base itself; give the adapter another name (`--name`)")
+    if others := adapters_of(name, models):
+        raise InvalidInput(f"{name} is the base of {', '.join(others)}; give this one another name (`--name`)")
+
+
 def settings_of(folder: Path) -> AdapterConfig:
     """Raises InvalidInput where it is no LoRA adapter that can be computed beside its base."""
     try:
@@ -79,20 +87,20 @@ def sites_of(base: Model) -> Sites:
     return shapes.sites_of(family, base.folder, base.facts)
 
 
-def with_bases(models: Mapping[str, Model]) -> tuple[dict[str, Model], dict[str, str]]:
-    """Models, adapters with the facts that their bases have now; and by name what is wrong with the others."""
-    found, problems = {}, {}
+def with_bases(
+    models: Mapping[str, Model], problems: Mapping[str, str]
+) -> tuple[dict[str, Model], dict[str, str]]:
+    """Models and problems by name: adapters have the facts that their bases have now, and without one are none."""
+    found, wrong = {}, dict(problems)
     for name, model in models.items():
         base = models.get(model.card.base) if model.card.base else None
         if base is not None and not base.card.base:
             found[name] = msgspec.structs.replace(model, facts=base.facts)
         elif model.card.base:
-            problems[name] = (
-                f"its base {model.card.base} is not here; `shoal add {model.card.base}` brings it back"
-            )
+            wrong[name] = f"its base {model.card.base} is not here; `shoal add {model.card.base}` brings it back"
         else:
             found[name] = model
-    return found, problems
+    return found, wrong
 
 
 def adapters_of(base: str, models: Mapping[str, Model]) -> list[str]:

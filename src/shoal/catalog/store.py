@@ -24,7 +24,7 @@ import msgspec
 
 from shoal.catalog import Card, Folder, Model, Report, Taking, Tar, Virtual, finding
 from shoal.catalog import leftovers as leftover_files
-from shoal.catalog.adapter import adapters_of, base_of, check_fit, is_adapter, with_bases
+from shoal.catalog.adapter import adapters_of, base_of, check_fit, check_name, is_adapter, with_bases
 from shoal.catalog.artifacts import digest_of, need_space, place, size_of, sweep
 from shoal.catalog.budget import disk_budget, taken_by, to_evict
 from shoal.catalog.cards import all_cards
@@ -77,9 +77,7 @@ class Store:
         seen = self._records.signature()
         if seen == self._seen:
             return False
-        models, problems = self._records.read()
-        self._models, alone = with_bases(models)
-        self.problems = problems | alone
+        self._models, self.problems = with_bases(*self._records.read())
         self._seen = seen
         return True
 
@@ -241,6 +239,7 @@ class Store:
         """The card as its files complete it, and the facts; an adapter's are its base's."""
         if is_adapter(folder):
             base = base_of(folder, card.base, self._models, self.cards())
+            check_name(card.name, base, self._models)
             check_fit(folder, base)
             return msgspec.structs.replace(card, base=base.card.name), base.facts
         if card.base:

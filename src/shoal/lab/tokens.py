@@ -87,9 +87,11 @@ def by_tokenizer(path: Path, limit: int = 0) -> Counter:
 
 
 def counter_for(model: str, ratio: float, store: Store | None = None) -> Counter:
-    """By the tokenizer of `model` if it is installed here, else by words."""
+    """By the tokenizer of `model`, or of an adapter's base, if it is installed here, else by words."""
+    store = store or Store()
     try:
-        found = (store or Store()).resolve(model)
+        found = store.resolve(model)
+        found = store.resolve(found.card.base) if found.card.base else found
     except ModelNotFound:
         return by_words(ratio)
     path = found.folder / "tokenizer.json"
