@@ -11,7 +11,7 @@ from cluster.asking import JSON, client_of, encode, until, vector
 from names import MINILM, VIRTUAL, VIRTUAL_RERANKER
 from shoal.catalog.store import Store
 from shoal.queue.server import ServerSettings
-from shoal.testing.cluster import cluster
+from shoal.testing.cluster import Part, cluster
 from shoal.testing.server import free_port, serving
 
 
@@ -116,6 +116,31 @@ async def test_a_model_added_to_one_node_is_offered_and_one_removed_is_gone(tmp_
             store.remove(VIRTUAL)
             await until(lambda: running.gateways[0].page(f"/v1/models/{VIRTUAL}")[0] == 404)
             assert f"shoal add {VIRTUAL}" in (await encode(client, "too late")).text
+
+
+async def test_what_waits_at_a_node_whose_model_is_removed_is_computed_by_another_that_has_it(tmp_path):
+    one, other = Store(tmp_path / "one"), Store(tmp_path / "other")
+    for store in (one, other):
+        store.add(VIRTUAL)
+    with cluster(one.home, nodes=1) as running:
+        words = ["node", "--name", "node-2", "--nats", running.nats.url, "--home", str(other.home)]
+        second = Part("node-2", words, tmp_path)
+        async with client_of(running.url) as client:
+            assert (await encode(client, "now node-1 holds it")).status_code == 200
+            second.start()
+            try:
+                await until(lambda: set(running.gateways[0].nodes()) == {"node-1", "node-2"})
+                asked = [asyncio.create_task(encode(client, f"shoal:virtual:slow=6 {n}")) for n in range(2)]
+                await until(lambda: in_hand(running) >= 2)
+                asked += [asyncio.create_task(encode(client, f"text {n}")) for n in range(400)]
+                await until(lambda: in_hand(running) + waiting(running) >= 300)
+                one.remove(VIRTUAL)
+                assert [answer.status_code for answer in await asyncio.gather(*asked)] == [200] * len(asked)
+                await until(lambda: VIRTUAL not in running.gateways[0].nodes()["node-1"].get("models", ()))
+                assert (await encode(client, "node-2 has it")).status_code == 200
+                assert running.gateways[0].page(f"/v1/models/{VIRTUAL}")[0] == 200
+            finally:
+                second.kill()
 
 
 async def test_a_request_whose_model_is_still_loading_at_its_deadline_is_told_so(fresh_virtual_home):

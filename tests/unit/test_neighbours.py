@@ -5,9 +5,11 @@ import time
 import msgspec
 import pytest
 
+from shoal.catalog.shared import key_of
 from shoal.node.cost import Cost, Learner
 from shoal.node.line import Known
 from shoal.node.neighbours import REFUSE_AFTER_S
+from shoal.node.parting import HEARD_AFTER_S
 from shoal.node.peers import Peers
 from shoal.node.scheduler import Scheduler
 from shoal.node.settings import Settings
@@ -244,3 +246,57 @@ def test_a_node_that_can_never_hold_a_model_leaves_it_to_others_for_long():
     assert world.do.claims == []
     world.scheduler.line_has_work("a", NOW + REFUSE_AFTER_S)
     assert world.do.claims == ["a"]
+
+
+class Removed(World):
+    """Its model is gone, and three jobs wait for it: one that had been given back before, two that had not."""
+
+    def __init__(self, others: bool) -> None:
+        super().__init__()
+        self.arrive(self.ticket("at work", texts=100))
+        first, second, again = (self.ticket(name) for name in ("first", "second", "again"))
+        again.delivery.is_again = True
+        self.arrive(first, second, again)
+        self.noted(b"ours")
+        self.scheduler.forget("a", self.now)
+        assert (self.given_back(), self.refused()) == ([], []), "whether others have it is not known yet"
+        self.noted(None)
+        if others:
+            self.noted(b"theirs")
+        self.now += HEARD_AFTER_S
+        self.scheduler.forget("a", self.now)
+
+    def noted(self, note):
+        self.peers.noted(key_of("a"), note)
+
+    def given_back(self):
+        return sorted(self.do.given_back)
+
+    def refused(self):
+        return sorted((name, error.code) for name, error in self.do.refused)
+
+
+def test_what_waits_for_a_model_that_was_removed_here_goes_to_those_that_have_it_once():
+    world = Removed(others=True)
+    assert world.given_back() == ["first", "second"]
+    assert world.refused() == [("again", "MODEL_NOT_FOUND")]
+
+
+def test_what_waits_for_a_model_that_nobody_has_any_more_is_refused():
+    world = Removed(others=False)
+    assert world.given_back() == []
+    assert [name for name, _ in world.refused()] == ["again", "first", "second"]
+
+
+def test_a_line_whose_model_was_removed_pulls_and_loads_nothing_until_it_is_back():
+    world = World()
+    world.scheduler.forget("a", world.now)
+    pulls, launched = len(world.do.pulls), len(world.do.launched)
+    world.line.pulling = False
+    world.scheduler.line_has_work("a", world.now, Depth(jobs=100, size_bytes=10_000, oldest=world.now - 10))
+    world.scheduler.stopped(world.line.replicas[0].worker, world.now)
+    world.scheduler.tick(world.now + 10)
+    assert (len(world.do.pulls), len(world.do.launched)) == (pulls, launched)
+    world.scheduler.know(world.model, PROFILE, Known(footprint_bytes=4000, load_s=0.5), world.now)
+    world.scheduler.tick(world.now + 20)
+    assert len(world.do.launched) == launched + 1, "it is pinned, and back"

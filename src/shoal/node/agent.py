@@ -94,7 +94,8 @@ class Agent:
     def models_here(self) -> dict[str, Model]:
         """The models and adapters that its store holds and it can be asked for, without variants; each by its
         name."""
-        models = {name: line.model for name, line in self.scheduler.lines.items() if not line.model.variant}
+        lines = self.scheduler.lines.items()
+        models = {name: line.model for name, line in lines if not (line.model.variant or line.removed_at)}
         here = models | self._roster.adapters
         return {name: model for name, model in here.items() if not isinstance(model.card.source, Artifact)}
 

@@ -202,6 +202,11 @@ class Hands:
         came = self._loop.time()
         tickets: list[Ticket] = []
         for delivery in deliveries:
+            if delivery.job.envelope.line not in self.scheduler.lines and self.scheduler.parting.is_others(
+                delivery
+            ):
+                delivery.give_back()
+                continue
             began = time.time()
             envelope = delivery.job.envelope
             if envelope.model != envelope.line and not self.roster.knows_adapter(envelope.model):

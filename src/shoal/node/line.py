@@ -60,6 +60,7 @@ class Line:
         self.take_at = 0.0  # when we shall, if none of them does
         self.asked_at = 0.0  # when we last asked how many others wait for it
         self.last_used = 0.0
+        self.removed_at = 0.0  # since when its model is not here any more
         self.load_attempts = 0
         self.failure: ShoalError | None = None
         self.failed_until = 0.0
@@ -98,7 +99,7 @@ class Line:
 
     @property
     def wants_process(self) -> bool:
-        return bool(self.waiting or self.suspects or self.pinned)
+        return bool(self.waiting or self.suspects or self.pinned) and not self.removed_at
 
     @property
     def busy(self) -> bool:

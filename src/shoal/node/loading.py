@@ -74,7 +74,7 @@ class Loading:
         worth another, and none is on its way."""
         if not line.replicas:
             return line.wants_process  # 1
-        if len(line.replicas) == len(self._devices) or line.successor is not None:
+        if len(line.replicas) == len(self._devices) or line.successor is not None or line.removed_at:
             return False
         if line.pinned:
             return True  # 2

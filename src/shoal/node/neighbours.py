@@ -74,6 +74,8 @@ class Neighbours:
 
     def may_pull(self, line: Line, now: float) -> bool:
         """A line whose model is not here is left to others, unless there are none or we said that we take it."""
+        if line.removed_at:
+            return False
         return bool(line.replicas or line.pinned or now < line.claim_until or not self._peers.count(now))
 
     # A line whose model is not here.
@@ -100,10 +102,10 @@ class Neighbours:
         self._do.claim(line.model.name, now + _claim_s(line))  # 2, 3
 
     def _is_worth_a_load(self, line: Line, depth: Depth | None, now: float) -> bool:
-        """1. Another node has claimed it: no. 2. Nobody holds it: yes. 3. The wait of what waits, by those that
-        hold it, is long, and there are not loads enough."""
+        """1. Another node has claimed it, or its model is gone from here: no. 2. Nobody holds it: yes. 3. The wait
+        of what waits, by those that hold it, is long, and there are not loads enough."""
         name = line.model.name
-        if self._peers.is_claimed(name, now):
+        if self._peers.is_claimed(name, now) or line.removed_at:
             return False  # 1
         holders = self._peers.holders(name, now)
         if not holders:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from shoal.catalog.shared import name_in
 from shoal.protocol.status import NodeStatus
 from shoal.queue.fleet import Fleet
 
@@ -36,6 +37,7 @@ class Peers:
         self.node = node
         self._fleet = Fleet(SILENT_AFTER_S)
         self._claims: dict[str, Claim] = {}
+        self._offered: set[str] = set()
 
     def told(self, status: NodeStatus, now: float) -> None:
         if status.node != self.node:
@@ -43,6 +45,8 @@ class Peers:
 
     def noted(self, key: str, note: bytes | None) -> tuple[Literal["won", "lost"], str] | None:
         """What became of our claim to a line, where the note is one."""
+        if (model := name_in(key)) is not None:
+            (self._offered.discard if note is None else self._offered.add)(model)
         if not key.startswith(_PREFIX):
             return None
         node, _, line = key.removeprefix(_PREFIX).partition("/")
@@ -61,6 +65,10 @@ class Peers:
         if claim.node != self.node:
             return None
         return ("won" if has_won else "lost"), line
+
+    def offers(self, line: str) -> bool:
+        """Whether some node's store holds the line's model: our own as well, until we take our note down."""
+        return line in self._offered or line.rpartition(":")[0] in self._offered
 
     def count(self, now: float) -> int:
         """Other nodes that take work."""

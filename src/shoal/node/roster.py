@@ -135,7 +135,7 @@ class Roster:
     def _know(self, model: Model, anew: bool) -> None:
         """1. As it was. 2. What was proved here has got its name. 3. New, or other than it was."""
         known = self._scheduler.lines.get(model.name)
-        if known is not None and known.model.digest == model.digest and not anew:  # 1
+        if known is not None and known.model.digest == model.digest and not (anew or known.removed_at):  # 1
             return
         if known is None and (proved := self._proved(model)):  # 2
             self._scheduler.private.rename(proved, model, time.time())

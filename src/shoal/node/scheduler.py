@@ -12,13 +12,14 @@ from shoal.node.feeding import Feeding
 from shoal.node.line import Known, Line
 from shoal.node.loading import LOAD_WITHIN_S, Loading
 from shoal.node.neighbours import Neighbours
+from shoal.node.parting import Parting
 from shoal.node.peers import Peers
 from shoal.node.private import Private
 from shoal.node.replica import Replica
 from shoal.node.settings import Settings
 from shoal.node.taking import Taking
 from shoal.node.tickets import Ticket
-from shoal.protocol.errors import ModelLoadFailed, ModelNotFound, ShoalError
+from shoal.protocol.errors import ModelLoadFailed, ShoalError
 from shoal.protocol.facts import Profile
 from shoal.protocol.frames import Answer
 from shoal.protocol.items import Output
@@ -41,6 +42,7 @@ class Scheduler:
         self.taking = Taking(
             settings, effects, self.lines, self.workers, self.tickets, self._feeding, self._advance
         )
+        self.parting = Parting(effects, self.peers, self._feeding, self._loading, self.tickets)
         self.neighbours = Neighbours(settings, effects, self.peers, self._feeding, self._loading, self.tickets)
         self.private = Private(effects, self.lines, self.tickets, self._advance)
 
@@ -66,7 +68,9 @@ class Scheduler:
         if line is None:
             pinned = model.name in self._settings.pinned
             self.lines[model.name] = Line(model, profile, known, pinned)
-        elif (line.model.digest, line.asked) != (model.digest, profile):
+            return
+        line.removed_at = 0.0
+        if (line.model.digest, line.asked) != (model.digest, profile):
             line.successor = model, profile, known
             self._let_go(line, now)
 
@@ -78,11 +82,12 @@ class Scheduler:
                 self._advance(line, now)
 
     def forget(self, name: str, now: float) -> None:
-        """The model was removed: what waits for it is refused, and its record goes once its processes have."""
+        """The model was removed; said again until it is back. Its record goes once nothing waits for it and its
+        processes have gone."""
         line = self.lines[name]
-        self._loading.refuse_all(line, ModelNotFound(f"{name} was removed"))
+        self.parting.forget(line, now)
         self._let_go(line, now)
-        if not line.replicas:
+        if not line.busy and not line.replicas:
             del self.lines[name]
 
     def named_adapter(self, adapter: Model) -> None:
