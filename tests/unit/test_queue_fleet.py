@@ -32,3 +32,10 @@ def test_a_cluster_is_ready_as_soon_as_one_node_that_takes_work_is():
     assert lacking_of([loading]) == "m is loading"
     assert lacking_of([loading, NodeStatus(node="b")]) == ""
     assert lacking_of([NodeStatus(node="b", draining=True)]) == "every node is shutting down"
+
+
+def test_an_adapter_is_as_far_as_on_the_node_where_it_is_furthest():
+    one = ModelStatus(state="ready", adapters={"a": "ready", "b": "failed", "c": "loading"})
+    other = ModelStatus(state="ready", adapters={"a": "loading", "b": "loading", "d": "ready"})
+    nodes = [NodeStatus(node=name, models={"m": status}) for name, status in (("n1", one), ("n2", other))]
+    assert states_of(nodes)["m"].adapters == {"a": "ready", "b": "loading", "c": "loading", "d": "ready"}
