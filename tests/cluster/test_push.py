@@ -131,13 +131,15 @@ def test_names_that_cannot_be_had_and_bases_that_are_not_there_are_refused(runni
 
 
 def test_a_model_that_gives_no_numbers_and_facts_that_name_files_are_refused(running, tmp_path):
-    folder = a_model(tmp_path / "m")
-    weights = load_file(folder / "model.safetensors")
-    weights["encoder.layer.1.output.dense.weight"][0] = np.nan
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    nan, vast = a_model(tmp_path / "nan"), a_model(tmp_path / "vast")
+    for folder, number in ((nan, np.nan), (vast, 3e38)):
+        weights = load_file(folder / "model.safetensors")
+        weights["encoder.layer.1.output.LayerNorm.weight"][:] = number
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with client_of(running) as client:
-        with pytest.raises(InvalidInput, match="team/nan was tried and does not work"):
-            client.push(folder, "team/nan")
+        for folder, words in ((nan, "not finite"), (vast, "team/nan was tried and does not work")):
+            with pytest.raises(InvalidInput, match=words):
+                client.push(folder, "team/nan")
         lies = {"dense": [{"folder": "../../secret"}]}
         with pytest.raises(InvalidInput, match="'dense' cannot be said with a push"):
             client.push(a_model(tmp_path / "m2"), "team/lies", facts=lies)
