@@ -2,10 +2,11 @@
 
 work.<pool>.<priority>.<line>[.<class>]   jobs, kept in the stream until they are acknowledged
 hint.<pool>                               "there is work": a line that was quiet got a job
+served.<pool>.<line>                      how far a node that pulls has served the classes of a line
 answer.<gateway>                          answers, and what nodes say about the jobs they hold
 accepted.<gateway>.<number>               whether the queue server took a job
 node.<node>                               cancellations, to the node that holds the job
-pulled.<node>.<number>                    jobs on their way to one pull
+pulled.<node>[.<together>].<number>       jobs on their way to one pull
 status.<pool>.<node>                      what a node tells of itself
 notes.<reader>                            the board's notes, as they stand when a reader comes
 $KV.<bucket>.<key>                        notes that are put up, kept in the stream KV_<bucket>
@@ -55,20 +56,33 @@ def line_of(subject: str) -> str:
     return name_of(subject.split(".")[3])
 
 
+def class_of(subject: str) -> str:
+    parts = subject.split(".")
+    return name_of(parts[4]) if len(parts) > 4 else ""
+
+
 def priority_of(subject: str) -> Priority:
     return "batch" if subject.split(".")[2] == "batch" else "interactive"
 
 
-def consumer(priority: Priority, line: str) -> str:
-    """The durable consumer that all nodes share for one priority of a line."""
-    name = f"{priority}-{token(line)}"
+def consumer(priority: Priority, line: str, size_class: str = "") -> str:
+    """The durable consumer that all nodes share for one priority and class of a line."""
+    name = f"{priority}{size_class}-{token(line)}"
     if len(name) <= _LONGEST_CONSUMER:
         return name
-    return f"{priority}-{hashlib.sha256(line.encode()).hexdigest()}"
+    return f"{priority}{size_class}-{hashlib.sha256(line.encode()).hexdigest()}"
 
 
 def hint(pool: str) -> str:
     return f"hint.{token(pool)}"
+
+
+def served(pool: str, line: str) -> str:
+    return f"served.{token(pool)}.{token(line)}"
+
+
+def served_line(subject: str) -> str:
+    return name_of(subject.split(".")[2])
 
 
 def answer(gateway: str) -> str:
@@ -83,8 +97,9 @@ def node(node: str) -> str:
     return f"node.{node}"
 
 
-def pulled(node: str, number: int | str) -> str:
-    return f"pulled.{node}.{number}"
+def pulled(node: str, number: int | str, together: int | str = "") -> str:
+    """`together`: of the requests that are parked, and taken back, together."""
+    return f"pulled.{node}.{together}.{number}" if together else f"pulled.{node}.{number}"
 
 
 def gone(node: str, gateway: str) -> str:

@@ -28,6 +28,11 @@ class Limits(msgspec.Struct, frozen=True):
     """An interactive job that would wait longer is refused, where the line's pace is known (waits.py)."""
 
 
+PROMOTED_EVERY = 4
+"""One pull in so many begins with a line's batch jobs once they go before interactive ones: were it every pull, a
+long batch backlog would keep everybody else waiting."""
+
+
 class Depth(msgspec.Struct, frozen=True):
     """Jobs waiting (not lent), their bytes, and when the oldest was published (unix seconds).
 
@@ -105,12 +110,19 @@ class Queue(Protocol):
         """
         ...
 
+    def keep_apart(self, line: str) -> None:
+        """Its engines pad texts to each other: what is published here in the next APART_S is kept apart by size
+        (classes.py), and a pull brings jobs of like size. Said again and again while it holds.
+        """
+        ...
+
     def refusal(self, line: str, priority: Priority, deadline: float) -> ShoalError | None:
         """Why `publish` would now refuse a job because of its wait, without one; None where that is not known."""
         ...
 
     async def pull(self, line: str, *, max_jobs: int, max_bytes: int, wait_s: float) -> list[Delivery]:
-        """At least one job as soon as the line has any, interactive before batch, each in order of arrival.
+        """At least one job as soon as the line has any, interactive before batch, each in order of arrival; of a
+        line that is kept apart by size, each size in its order.
 
         At most `max_jobs`, and at most `max_bytes` of bodies unless the first alone is larger. An empty list
         after `wait_s`.

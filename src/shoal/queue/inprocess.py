@@ -14,7 +14,8 @@ from shoal.protocol.envelope import Chunk, Job, Priority
 from shoal.protocol.errors import QueueFull, ShoalError, ShuttingDown, over_limit
 from shoal.queue import Delivery, Depth, Limits, Listener
 from shoal.queue.answers import Answer
-from shoal.queue.inprocess_line import Line
+from shoal.queue.classes import ALONE, Apart
+from shoal.queue.inprocess_line import Line, Source
 from shoal.queue.waits import Crowd, refusal
 
 log = logging.getLogger("shoal.queue")
@@ -32,6 +33,7 @@ class InProcessQueue:
         self._listeners: list[Listener] = []
         self._tokens = itertools.count(1)
         self._sweeper: asyncio.TimerHandle | None = None
+        self._apart = Apart()
         self._closed = False
         self._gives_none = False
 
@@ -45,10 +47,13 @@ class InProcessQueue:
         self._check_room(line, envelope.line, len(job.body))
         inbox = _Inbox(self, envelope.id)
         self._inboxes[envelope.id] = inbox
-        line.append(job)
+        line.append(job, self._apart.class_of(envelope.line, len(job.body), self._clock()))
         self._crowds.setdefault(envelope.line, Crowd()).add(envelope.id, envelope.priority, len(job.body))
         self._announce(envelope.line, line)
         return inbox
+
+    def keep_apart(self, line: str) -> None:
+        self._apart.keep(line, self._clock())
 
     def refusal(self, line: str, priority: Priority, deadline: float) -> ShoalError | None:
         crowd = self._crowds.get(line)
@@ -106,17 +111,22 @@ class InProcessQueue:
             line.wake()
 
     def _take(self, name: str, line: "Line", max_jobs: int, max_bytes: int) -> "list[_Lent]":
+        """Of jobs that are kept apart by size, those of one class: the one that has waited longest. Others only
+        where it holds too little for a batch."""
         taken: list[_Lent] = []
         size = 0
         now = self._clock()
+        source: Source | None = None
         while line.jobs and len(taken) < max_jobs:
-            queue = line.next_queue(now - self._limits.promote_after_s)
-            job = queue[0]
-            size += len(job.body)
+            promote_before = now - self._limits.promote_after_s
+            source = line.next_source(promote_before, source, size >= ALONE * max_bytes)
+            if source is None:
+                break
+            size += len(line.head(source).body)
             if taken and size > max_bytes:
                 break
-            line.popleft(queue)
-            lent = _Lent(self, name, job, next(self._tokens), now + self._limits.lease_s)
+            job, expires = line.popleft(source), now + self._limits.lease_s
+            lent = _Lent(self, name, source[1], job, next(self._tokens), expires)
             self._lent[lent.token] = lent
             taken.append(lent)
         if taken and self._sweeper is None:
@@ -163,7 +173,7 @@ class InProcessQueue:
             return
         self._again.add(lent.job.envelope.id)
         line = self._lines.setdefault(lent.line, Line())
-        line.appendleft(lent.job)
+        line.appendleft(lent.job, lent.size_class)
         self._announce(lent.line, line)
 
     def _deliver(self, chunk: Chunk, token: int) -> None:
@@ -187,10 +197,13 @@ class InProcessQueue:
 class _Lent:
     """A `Delivery`."""
 
-    __slots__ = ("_queue", "expires", "is_served", "job", "line", "token")
+    __slots__ = ("_queue", "expires", "is_served", "job", "line", "size_class", "token")
 
-    def __init__(self, queue: InProcessQueue, line: str, job: Job, token: int, expires: float) -> None:
-        self._queue, self.line, self.job, self.token, self.expires = queue, line, job, token, expires
+    def __init__(
+        self, queue: InProcessQueue, line: str, size_class: str, job: Job, token: int, expires: float
+    ) -> None:
+        self._queue, self.line, self.size_class = queue, line, size_class
+        self.job, self.token, self.expires = job, token, expires
         self.is_served = False
 
     @property

@@ -3,65 +3,94 @@
 import asyncio
 from collections import deque
 
-from shoal.protocol.envelope import Job
+from shoal.protocol.envelope import Job, Priority
+from shoal.queue import PROMOTED_EVERY
 
-PROMOTED_EVERY = 4
+Source = tuple[Priority, str]
+"""A priority, and a size class (classes.py)."""
 
 
 class Line:
-    """Jobs waiting for one model: two queues by priority, and the pullers parked on them."""
+    """Jobs waiting for one model, a queue for each source that has any; and the pullers parked on them."""
 
     def __init__(self) -> None:
-        self._interactive: deque[Job] = deque()
-        self._batch: deque[Job] = deque()
+        self._waits: dict[Source, deque[Job]] = {}
         self._parked: deque[asyncio.Future[None]] = deque()
+        self.jobs = 0
         self.size_bytes = 0
         self._turn = 0
 
     @property
-    def jobs(self) -> int:
-        return len(self._interactive) + len(self._batch)
-
-    @property
     def oldest(self) -> float:
-        return min(queue[0].envelope.received for queue in (self._interactive, self._batch) if queue)
+        return min(jobs[0].envelope.received for jobs in self._waits.values())
 
     @property
     def idle(self) -> bool:
         return not self.jobs and not self._parked
 
-    def next_queue(self, promote_before: float) -> deque[Job]:
-        """Interactive first; of both, a batch job that has waited since before `promote_before` has one turn in
-        PROMOTED_EVERY: always first, a long batch backlog would keep everybody else waiting."""
-        if not self._batch or not self._interactive:
-            return self._batch or self._interactive
-        if self._batch[0].envelope.received >= promote_before:
-            return self._interactive
+    def next_source(self, promote_before: float, last: Source | None, has_enough: bool) -> Source | None:
+        """Where the next job of a pull is taken from; `last` is where the one before was.
+
+        1. Where jobs are kept apart by size: there again, and then nowhere if the pull `has_enough` for a batch.
+        2. Interactive jobs first; of both, a batch job that has waited since before `promote_before` has one turn
+           in PROMOTED_EVERY.
+        3. Of one priority's sources the one whose first job has waited longest.
+        """
+        if last is not None and (last[1] or any(size_class for _, size_class in self._waits)):  # 1
+            if last in self._waits:
+                return last
+            if has_enough:
+                return None
+        interactive, batch = self._oldest_of("interactive"), self._oldest_of("batch")  # 3
+        if interactive is None or batch is None:
+            return interactive or batch
+        if self.head(batch).envelope.received >= promote_before:
+            return interactive
         self._turn += 1
-        return self._batch if self._turn % PROMOTED_EVERY == 1 else self._interactive
+        return batch if self._turn % PROMOTED_EVERY == 1 else interactive  # 2
 
-    def append(self, job: Job) -> None:
-        self._queue_of(job).append(job)
-        self.size_bytes += len(job.body)
+    def head(self, source: Source) -> Job:
+        return self._waits[source][0]
 
-    def appendleft(self, job: Job) -> None:
-        self._queue_of(job).appendleft(job)
-        self.size_bytes += len(job.body)
+    def append(self, job: Job, size_class: str) -> None:
+        self._queue_of(job, size_class).append(job)
+        self._count(1, job)
 
-    def popleft(self, queue: deque[Job]) -> None:
-        self.size_bytes -= len(queue.popleft().body)
+    def appendleft(self, job: Job, size_class: str) -> None:
+        self._queue_of(job, size_class).appendleft(job)
+        self._count(1, job)
+
+    def popleft(self, source: Source) -> Job:
+        job = self._waits[source].popleft()
+        self._left(source, job)
+        return job
 
     def remove(self, job_id: str) -> bool:
-        for queue in (self._interactive, self._batch):
-            for job in queue:
+        for source, jobs in self._waits.items():
+            for job in jobs:
                 if job.envelope.id == job_id:
-                    queue.remove(job)
-                    self.size_bytes -= len(job.body)
+                    jobs.remove(job)
+                    self._left(source, job)
                     return True
         return False
 
-    def _queue_of(self, job: Job) -> deque[Job]:
-        return self._batch if job.envelope.priority == "batch" else self._interactive
+    def _oldest_of(self, priority: Priority) -> Source | None:
+        sources = [source for source in self._waits if source[0] == priority]
+        if len(sources) <= 1:
+            return sources[0] if sources else None
+        return min(sources, key=lambda source: self.head(source).envelope.received)
+
+    def _queue_of(self, job: Job, size_class: str) -> deque[Job]:
+        return self._waits.setdefault((job.envelope.priority, size_class), deque())
+
+    def _left(self, source: Source, job: Job) -> None:
+        if not self._waits[source]:
+            del self._waits[source]
+        self._count(-1, job)
+
+    def _count(self, jobs: int, job: Job) -> None:
+        self.jobs += jobs
+        self.size_bytes += jobs * len(job.body)
 
     async def wait(self, seconds: float) -> None:
         parked = asyncio.get_running_loop().create_future()

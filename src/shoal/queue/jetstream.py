@@ -36,11 +36,11 @@ class JetStreamQueue:
     def __init__(self, link: Link, pool: str, wanted: Limits | None, clock: Callable[[], float]) -> None:
         name = secrets.token_hex(8)
         limits = wanted or Limits()
-        self._link, self._pool = link, pool
+        self._link, self._pool, self._clock = link, pool, clock
         self._api = Api(link, pool, limits, may_change=wanted is not None)
         self._asks = Asks(link, self._api, pool, limits, name, clock)
         self._held = Holdings(link, limits, name)
-        self._pulls = Pulls(link, self._api, self._held, limits, name, clock)
+        self._pulls = Pulls(link, self._api, self._held, pool, limits, name, clock)
         self._depths = Depths(self._api, self._held)
         self.board = JetStreamBoard(link, pool)
         self._listeners: list[Listener] = []
@@ -82,6 +82,9 @@ class JetStreamQueue:
     async def publish(self, job: Job) -> Inbox:
         return self._asks.publish(job)
 
+    def keep_apart(self, line: str) -> None:
+        self._asks.apart.keep(line, self._clock())
+
     def refusal(self, line: str, priority: Priority, deadline: float) -> ShoalError | None:
         return self._asks.refusal(line, priority, deadline)
 
@@ -90,14 +93,12 @@ class JetStreamQueue:
 
     async def depths(self) -> dict[str, Depth]:
         """Raises QueueUnavailable. What other nodes hold is told from what waits in the fullest lines only."""
-        depths, with_batch = await self._depths.read()
-        self._pulls.no_batch_but(with_batch)
-        for line in with_batch:
-            self._pulls.note_batch(line)
+        depths, sources = await self._depths.read()
+        self._pulls.seen(sources)
         return depths
 
     async def others_waiting(self, line: str) -> int:
-        """By the pulls of interactive jobs: whoever waits at all waits for these."""
+        """By the pulls of interactive jobs of no class: whoever waits at all waits for these."""
         parked = await self._api.parked(line, "interactive")
         return max(0, parked - self._pulls.has_request(line))
 
@@ -131,7 +132,7 @@ class JetStreamQueue:
     async def _up(self) -> None:
         await self._api.ensure_stream()
         self._held.link_up(self._api.created)
-        self._pulls.link_up()
+        self._pulls.link_up(self._api.created)
         self._asks.link_up()
         await self.board.link_up()
 
@@ -144,8 +145,7 @@ class JetStreamQueue:
     def _on_hint(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
         job_subject = payload.decode()
         line = subjects.line_of(job_subject)
-        if subjects.priority_of(job_subject) == "batch":
-            self._pulls.note_batch(line)
+        self._pulls.note(line, (subjects.priority_of(job_subject), subjects.class_of(job_subject)))
         if self._pulls.has_parked(line):
             return
         for listener in self._listeners:

@@ -112,11 +112,12 @@ class Api:
             raise QueueUnavailable(f"the queue server keeps no stream for us: {error.description}")
         self.created = answer.created
 
-    async def ensure_consumer(self, line: str, priority: Priority) -> None:
+    async def ensure_consumer(self, line: str, priority: Priority, size_class: str = "") -> None:
         """Raises QueueUnavailable, also where the stream is missing."""
-        name = subjects.consumer(priority, line)
+        name = subjects.consumer(priority, line, size_class)
+        subject = subjects.work(self._pool, priority, line, size_class)
         config = {
-            "name": name, "durable_name": name, "filter_subject": subjects.work(self._pool, priority, line),
+            "name": name, "durable_name": name, "filter_subject": subject,
             "ack_policy": "explicit", "ack_wait": _ns(self._limits.lease_s), "max_deliver": -1,
             "max_ack_pending": -1, "max_waiting": MOST_PARKED_PULLS, "mem_storage": True,
             "inactive_threshold": _ns(IDLE_CONSUMER_S), "deliver_policy": "all", "replay_policy": "instant",
@@ -135,9 +136,9 @@ class Api:
         _, payload = await self._link.request(f"$JS.API.STREAM.INFO.{self._stream}", body)
         return msgspec.json.decode(payload, type=_StreamInfo).state if payload else StreamState()
 
-    async def lent(self, line: str, priority: Priority) -> int:
+    async def lent(self, line: str, priority: Priority, size_class: str = "") -> int:
         """Jobs of a line that some node holds. 0 where nobody has pulled lately."""
-        name = subjects.consumer(priority, line)
+        name = subjects.consumer(priority, line, size_class)
         _, payload = await self._link.request(f"$JS.API.CONSUMER.INFO.{self._stream}.{name}")
         return msgspec.json.decode(payload, type=ConsumerInfo).num_ack_pending if payload else 0
 
@@ -152,17 +153,14 @@ class Api:
         body = msgspec.json.encode({"seq": seq, "no_erase": True})
         self._link.publish(f"$JS.API.STREAM.MSG.DELETE.{self._stream}", body, reply=subjects.ignored())
 
-    def next_subject(self, line: str, priority: Priority) -> str:
-        return f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{subjects.consumer(priority, line)}"
+    def next_subject(self, line: str, priority: Priority, size_class: str = "") -> str:
+        return f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{subjects.consumer(priority, line, size_class)}"
 
     def refusal(self, error: ApiError, line: str) -> ShoalError:
         """Why a job was not taken."""
         limits = self._limits
         if error.err_code == STORE_FULL and "per subject" in error.description:
-            return over_limit(
-                QueueFull, f"the line of {line}", seen=limits.jobs_per_line + 1, limit=limits.jobs_per_line,
-                setting="--queue-jobs", unit="jobs",
-            )  # fmt: skip
+            return self.line_full(line)
         if error.err_code == STORE_FULL or error.err_code in NO_MEMORY:
             return QueueFull(
                 f"the shared queue has no room beside what waits in it ({error.description}); its limit "
@@ -172,6 +170,12 @@ class Api:
         if error.code == 503:
             return QueueUnavailable(f"the queue server cannot keep the request: {error.description}")
         return InternalError(f"the queue server refused the request: {error.description}")
+
+    def line_full(self, line: str) -> ShoalError:
+        limit = self._limits.jobs_per_line
+        return over_limit(
+            QueueFull, f"the line of {line}", seen=limit + 1, limit=limit, setting="--queue-jobs", unit="jobs"
+        )
 
     def _stream_config(self) -> dict[str, Any]:
         return {

@@ -23,8 +23,10 @@ from shoal.protocol.errors import (
 from shoal.queue import Limits, flights, waits
 from shoal.queue import jetstream_frames as frames
 from shoal.queue.answers import Answer
+from shoal.queue.classes import Apart
 from shoal.queue.flights import Budget, Flight, Verdict
 from shoal.queue.jetstream_api import STREAM_MISSING, Api, read_ack
+from shoal.queue.jetstream_full import Fullness
 from shoal.queue.jetstream_link import Link
 from shoal.queue.waits import Crowd
 
@@ -77,8 +79,10 @@ class Asks:
         self._numbers = itertools.count(1)
         self._by_id: dict[str, Ask] = {}
         self._unaccepted: dict[int, Ask] = {}
-        self._subjects: dict[tuple[str, str], str] = {}
+        self._subjects: dict[tuple[str, str, str], str] = {}
         self._hinted: dict[str, float] = {}
+        self.apart = Apart()
+        self._fullness = Fullness(api, limits.jobs_per_line, self._crowds)
         self._budget = Budget()
         self._ready = False
         self._down_at = self._loop.time()
@@ -87,9 +91,8 @@ class Asks:
         link.subscribe(subjects.accepted(name, "*"), self._on_accepted)
 
     def publish(self, job: Job) -> Ask:
-        """1. Closing. 2. The server is away for long. 3. It would wait too long. 4. Too large for the server.
-
-        5. Sent, or kept until the server is back.
+        """1. Closing. 2. The server is away for long. 3. It would wait too long, or the line is full and no
+        class of it. 4. Too large for the server. 5. Sent, or kept until the server is back.
         """
         if self._closed:  # 1
             raise ShuttingDown("the queue is closed")
@@ -100,13 +103,16 @@ class Asks:
         envelope = job.envelope
         if error := self.refusal(envelope.line, envelope.priority, envelope.deadline):  # 3
             raise error
+        size_class = self.apart.class_of(envelope.line, len(job.body), self._clock())
+        if size_class and self._fullness.is_full(envelope.line, envelope.priority):
+            raise self._api.line_full(envelope.line)
         payload = frames.encode_job(job, self._inbox)
         if len(payload) > self._link.max_payload:  # 4
             raise over_limit(
                 PayloadTooLarge, "the request with its envelope", seen=len(payload), limit=self._link.max_payload,
                 setting="max_payload of the queue server", unit="bytes",
             )  # fmt: skip
-        ask = Ask(self, job, self._subject(envelope.priority, envelope.line), payload)
+        ask = Ask(self, job, self._subject(envelope.priority, envelope.line, size_class), payload)
         self._by_id[ask.id] = ask
         self._crowds.setdefault(ask.line, Crowd()).add(ask.id, envelope.priority, len(job.body))
         self._budget.earn()
@@ -172,23 +178,25 @@ class Asks:
             # It waits long, or its node was lost before it could claim it: the server counts such a job as lent
             # until somebody pulls, and whoever does not hold the model pulls only when it hears of work.
             self._hint(subject)
+        self._fullness.sweep(self.apart.lines(self._clock()))
         if len(self._hinted) > 1000:
             self._hinted = {line: at for line, at in self._hinted.items() if now - at < HINT_AFTER_S}
 
     def close(self) -> None:
         self._closed = True
+        self._fullness.close()
         for ask in list(self._by_id.values()):
             ask.answer.fail(ShuttingDown("the queue is closed"))
 
     # Sending.
 
-    def _subject(self, priority: str, line: str) -> str:
-        subject = self._subjects.get((priority, line))
+    def _subject(self, priority: Priority, line: str, size_class: str) -> str:
+        subject = self._subjects.get((priority, line, size_class))
         if subject is None:
             if len(self._subjects) > 10_000:
                 self._subjects.clear()
-            subject = subjects.work(self._pool, priority, line)  # type: ignore[arg-type]
-            self._subjects[priority, line] = subject
+            subject = subjects.work(self._pool, priority, line, size_class)
+            self._subjects[priority, line, size_class] = subject
         return subject
 
     def _send(self, ask: Ask) -> None:

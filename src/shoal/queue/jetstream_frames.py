@@ -7,9 +7,9 @@ import struct
 
 import msgspec
 
-from shoal.protocol.envelope import Chunk, Envelope, Job
+from shoal.protocol.envelope import Chunk, Envelope, Job, Priority
 
-JOB, CHUNK, HELD, CANCEL = b"\x01", b"\x02", b"\x03", b"\x04"
+JOB, CHUNK, HELD, CANCEL, SERVED = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
 _START = struct.Struct("<BI")
 
 
@@ -38,10 +38,21 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
     jobs: list[str]
 
 
+class Served(msgspec.Struct, frozen=True, array_like=True):
+    """How far a node has served some classes of a line, in places of the stream made at `era`."""
+
+    node: str
+    era: str
+    priority: Priority
+    newest: int
+    marks: list[tuple[str, int]]
+
+
 _encoder = msgspec.msgpack.Encoder()
 _job_head = msgspec.msgpack.Decoder(JobHead)
 _chunk_head = msgspec.msgpack.Decoder(ChunkHead)
 _held = msgspec.msgpack.Decoder(Held)
+_served = msgspec.msgpack.Decoder(Served)
 _cancel = msgspec.msgpack.Decoder(list[str])
 
 
@@ -85,6 +96,14 @@ def encode_held(node: str, jobs: list[str]) -> bytes:
 
 def decode_held(frame: bytes) -> Held:
     return _held.decode(_head(frame)[0])
+
+
+def encode_served(served: Served) -> bytes:
+    return _framed(SERVED, served)
+
+
+def decode_served(frame: bytes) -> Served:
+    return _served.decode(_head(frame)[0])
 
 
 def encode_cancel(jobs: list[str]) -> bytes:

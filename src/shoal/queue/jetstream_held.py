@@ -210,6 +210,12 @@ def _place(ack_subject: str) -> str:
     return "".join(_numbers(ack_subject)[1:2])
 
 
+def place_of(ack_subject: str) -> tuple[int, int]:
+    """A message's place in its stream, and how many more its consumer has yet to send."""
+    numbers = _numbers(ack_subject)
+    return int(numbers[1]), int(numbers[4])
+
+
 def _numbers(ack_subject: str) -> list[str]:
     """How often it was delivered, its place, and more. `$JS.ACK.` is followed by 7 parts, of newer servers by 9 or
     more, the first of which are names.

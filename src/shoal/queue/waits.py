@@ -106,6 +106,9 @@ class Crowd:
     def __len__(self) -> int:
         return len(self._weights)
 
+    def jobs(self, priority: Priority) -> int:
+        return self._jobs[priority]
+
     def wait(self, priority: Priority) -> Wait:
         """Of a newcomer: interactive ones go before batch ones."""
         jobs, ahead = self._jobs["interactive"], self._ahead["interactive"]

@@ -58,6 +58,9 @@ class FaultyQueue:
                 raise
             return _Refused(error)
 
+    def keep_apart(self, line: str) -> None:
+        self._inner.keep_apart(line)
+
     def refusal(self, line: str, priority: Priority, deadline: float) -> ShoalError | None:
         return self._inner.refusal(line, priority, deadline)
 

@@ -1,0 +1,184 @@
+"""Requests for jobs at the queue server: made, parked, taken back, and what comes of them put into their lines.
+
+At most one request stands for each priority and class of a line; a job's own subject tells which one it answers. A
+request is one-shot (`no_wait` with `expires`): answered with what is there, or with the first that comes, and
+ended by a status unless it was filled.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.protocol import subjects
+from shoal.protocol.errors import QueueUnavailable
+from shoal.queue.jetstream_api import IDLE_CONSUMER_S, Api
+from shoal.queue.jetstream_held import Holdings, JetStreamDelivery, place_of
+from shoal.queue.jetstream_line import Line, Lines, Request, Source
+from shoal.queue.jetstream_link import Link
+
+LOOK_S = 2.0
+"""How long a request that does not wait may take, server and network."""
+UNWANTED_AFTER_S = 0.005
+"""Jobs beyond what a pull asked for are the next one's, if it comes so soon; else another node may have them."""
+_encode = msgspec.json.Encoder().encode
+
+
+class Requests:
+    def __init__(self, link: Link, api: Api, holdings: Holdings, name: str, lines: Lines) -> None:
+        self._link, self._api, self._holdings, self._name, self._lines = link, api, holdings, name, lines
+        self._loop = asyncio.get_running_loop()
+        self._numbers = itertools.count(1)
+        self._open: dict[int, Request] = {}
+        self._is_ready = False
+        self._beside: set[asyncio.Task[None]] = set()
+        self._subscription = link.subscribe(subjects.pulled(name, "*"), self._on_message)
+
+    def link_down(self) -> None:
+        """Requests at a server that is gone bring nothing."""
+        self._is_ready = False
+        for request in list(self._open.values()):
+            self._end(request)
+
+    def link_up(self) -> None:
+        self._is_ready = True
+
+    async def withdraw(self) -> None:
+        """Nothing more comes; what is on its way here goes back when it arrives."""
+        self._open.clear()
+        await self._link.unsubscribe(self._subscription)
+        await asyncio.gather(*self._beside)
+
+    async def ask_all(self, line: Line, sources: Sequence[Source], jobs: int, size: int, wait_s: float) -> None:
+        """Where there are classes, all that are still parked when one was answered are taken back: the device has
+        something to do, and what comes is for others. Raises QueueUnavailable."""
+        together = next(self._numbers) if wait_s and line.classed_at is not None else 0
+        subscription = self._listen_to(together) if together else 0
+        try:
+            asking = (self.ask(line, source, jobs, size, wait_s, together) for source in sources)
+            asked = await asyncio.gather(*asking, return_exceptions=True)
+            await self.wait(line, [_given(request) for request in asked], wait_s)
+        finally:
+            if together:
+                for request in [r for r in line.requests.values() if r.together == together]:
+                    line.is_empty_at(request.source, self._lines.now())
+                    self._end(request)
+                self.spawn(self._link.unsubscribe(subscription))
+
+    async def ask(
+        self, line: Line, source: Source, jobs: int, size: int, wait_s: float, together: int = 0
+    ) -> Request:
+        """Ask for jobs, unless such a request is still parked. Raises QueueUnavailable."""
+        standing = line.requests.get(source)
+        if standing is not None:
+            return standing
+        if not self._is_ready:
+            raise QueueUnavailable("the queue server cannot be reached")
+        now = self._loop.time()
+        if now - line.known.get(source, -IDLE_CONSUMER_S) > IDLE_CONSUMER_S / 2:
+            await self._api.ensure_consumer(line.name, *source)
+        line.known[source] = now
+        request = Request(next(self._numbers), line, source, jobs, is_parked=wait_s > 0)
+        request.together = together
+        self._open[request.number] = line.requests[source] = request
+        self._publish(request, line.room(source, jobs, size), wait_s)
+        return request
+
+    def _publish(self, request: Request, size: int, wait_s: float) -> None:
+        """A `size` of 0 is no limit."""
+        body: dict[str, object] = {"batch": request.left, "no_wait": True}
+        if size:
+            body["max_bytes"] = size
+        if wait_s:
+            body["expires"] = int(wait_s * 1e9)
+        subject = self._api.next_subject(request.line.name, *request.source)
+        reply = subjects.pulled(self._name, request.number, request.together or "")
+        self._link.publish(subject, _encode(body), reply)
+
+    async def wait(self, line: Line, requests: Sequence[Request], wait_s: float) -> None:
+        """Until woken: all have ended, or of those that are parked one has brought something, or all too long."""
+        if all(request.is_over for request in requests) or (wait_s and line.arrived):
+            return
+        waiter = self._loop.create_future()
+        line.waiters[waiter] = requests
+        try:
+            async with asyncio.timeout(wait_s + LOOK_S):
+                await waiter
+        except TimeoutError:
+            for request in requests:
+                self._end(request)
+            line.known.clear()
+        finally:
+            del line.waiters[waiter]
+
+    def _listen_to(self, together: int) -> int:
+        return self._link.subscribe(subjects.pulled(self._name, "*", together), self._on_message)
+
+    def _on_message(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
+        """A job comes under the subject it was published on, a status under that of the request."""
+        if reply:
+            self._on_job(subject.decode(), reply.decode(), payload)
+            return
+        request = self._open.get(int(subject[subject.rfind(b".") + 1 :]))
+        if request is not None:
+            self._on_status(request, headers)
+
+    def _on_job(self, subject: str, ack_subject: str, payload: bytes) -> None:
+        name = subjects.line_of(subject)
+        source: Source = subjects.priority_of(subject), subjects.class_of(subject)
+        delivery = self._holdings.take(name, payload, ack_subject)
+        line = self._lines.of(name)
+        if delivery is not None:
+            line.came(source, delivery, len(subject) + len(ack_subject) + len(payload))
+        if line.classed_at is not None:
+            line.served[source[0]].took(source[1], *place_of(ack_subject))
+            line.untold.add(source)
+        request = line.requests.get(source)
+        if request is not None:
+            request.left -= 1
+            request.brought += 1
+            if not request.left:
+                self._end(request)
+        if line.pulls:
+            line.look()
+        else:
+            self._loop.call_later(UNWANTED_AFTER_S, self.unwanted, line, delivery)
+
+    def _on_status(self, request: Request, headers: bytes) -> None:
+        """404 nothing (more) there, 408 over, 409 too large for the limit, or the consumer is gone; 503 none."""
+        line = request.line
+        is_too_large = b"MaxBytes" in headers
+        if is_too_large and not line.arrived:
+            request.left = 1
+            self._publish(request, 0, 0.0)
+            return
+        self._end(request)
+        if headers[9:12] in (b"404", b"408"):
+            line.is_empty_at(request.source, self._lines.now())
+        elif not is_too_large:
+            line.known.pop(request.source, None)
+        line.look()
+
+    def _end(self, request: Request) -> None:
+        request.is_over = True
+        self._open.pop(request.number, None)
+        if request.line.requests.get(request.source) is request:
+            del request.line.requests[request.source]
+
+    def unwanted(self, line: Line, delivery: JetStreamDelivery | None) -> None:
+        """Came after its pull was cancelled, and no other pull took it."""
+        if delivery is not None and delivery in line.arrived:
+            line.arrived.remove(delivery)
+            delivery.give_back()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._beside.add(task := self._loop.create_task(work))
+        task.add_done_callback(self._beside.discard)
+
+
+def _given(request: Request | BaseException) -> Request:
+    if isinstance(request, BaseException):
+        raise request
+    return request
