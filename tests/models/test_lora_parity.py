@@ -25,15 +25,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning:peft"),
 ]
 NAMES = ["", "one", "two"]
-KINDS = [
-    "bert",
-    "roberta",
-    "distilbert",
-    "mpnet",
-    "modernbert-biased",
-    "nomic",
-    "gte",
-]  # one for each set of names
+KINDS = ["bert", "roberta", "distilbert", "mpnet", "modernbert-biased", "nomic", "gte"]
+"""One for each way in which layers are named."""
 SETTINGS = {
     "one": {"r": 4, "lora_alpha": 8, "target_modules": "all-linear"},
     "two": {"r": 8, "lora_alpha": 4, "target_modules": r".*\.(query|key|q|k|q_lin|q_proj|Wqkv|Wi|up_proj|fc1)",
