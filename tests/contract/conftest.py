@@ -4,6 +4,8 @@ import secrets
 
 import pytest
 
+from shoal.catalog.objects import Objects
+from shoal.catalog.registry import Registry
 from shoal.testing.s3 import s3_server
 
 
@@ -21,3 +23,13 @@ def objects_url(request, tmp_path):
     if request.param == "folder":
         return str(tmp_path / "objects")
     return request.getfixturevalue("s3").make_bucket(f"bucket-{secrets.token_hex(4)}") + "/some/where"
+
+
+@pytest.fixture
+def objects(objects_url) -> Objects:
+    return Objects.open(objects_url)
+
+
+@pytest.fixture
+def registry(objects) -> Registry:
+    return Registry(objects)

@@ -18,11 +18,6 @@ from shoal.testing.server import free_port
 ODD = "a/name with spaces, ü+%2F&?#.json"
 
 
-@pytest.fixture
-def objects(objects_url):
-    return Objects.open(objects_url)
-
-
 async def of(*parts: bytes):
     for part in parts:
         yield part

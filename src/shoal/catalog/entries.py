@@ -21,7 +21,7 @@ from shoal.catalog.names import slug
 from shoal.catalog.objects import NotThere, Objects
 from shoal.catalog.verdicts import judge
 from shoal.observe import log as logs
-from shoal.protocol.errors import Conflict, InternalError
+from shoal.protocol.errors import Conflict, InternalError, StorageUnavailable
 
 log = logging.getLogger("shoal.catalog")
 LEDGER = "ledger/"
@@ -50,7 +50,10 @@ class Entries:
                 return await self._read(name, numbers[name])
             except InternalError as error:
                 unreadable[name] = error.message
-                log.warning("a name's ledger cannot be read", extra=logs.fields(model=name, reason=str(error)))
+                if self.unreadable.get(name) != error.message:
+                    log.warning(
+                        "a name's ledger cannot be read", extra=logs.fields(model=name, reason=error.message)
+                    )
                 return None
 
         states = await abreast(_AT_ONCE, read, sorted(numbers))
@@ -91,9 +94,22 @@ class Entries:
         return numbers
 
     async def _written(self, name: str, entry: Entry) -> bool:
-        """Also where the store has written it and we did not hear so, and asked again."""
+        """Also where the store has written it and we did not hear so, or asked again: a rollback that its client
+        tries once more would go back twice."""
         key, data = f"{_folder(name)}{entry.number:08}.json", msgspec.json.encode(entry)
-        return await self._objects.create(key, data) or await self._objects.get(key) == data
+        try:
+            is_written = await self._objects.create(key, data)
+        except StorageUnavailable:
+            if await self._holds(key, data):
+                return True
+            raise
+        return is_written or await self._holds(key, data)
+
+    async def _holds(self, key: str, data: bytes) -> bool:
+        try:
+            return await self._objects.get(key) == data
+        except NotThere:
+            return False
 
     async def _read(self, name: str, number: int) -> NameState:
         """The state after `number` entries, or more."""
