@@ -40,7 +40,7 @@ from shoal.node.trial import Trial
 from shoal.observe import log as logs
 from shoal.observe.garbage import collect_seldom
 from shoal.protocol.status import ModelStatus, NodeStatus
-from shoal.queue import Limits
+from shoal.queue import Limits, Queue
 from shoal.queue.fleet import Fleet, lacking_of, states_of
 from shoal.queue.jetstream import JetStreamQueue
 from shoal.queue.jetstream_auth import Login
@@ -94,7 +94,8 @@ class NodeProcess(msgspec.Struct, frozen=True, kw_only=True):
 class Cluster:
     """What is heard on the board (queue.board.Reader)."""
 
-    def __init__(self, pushed: Pushed) -> None:
+    def __init__(self, pushed: Pushed, queue: Queue) -> None:
+        self._queue = queue
         self.catalog = SharedCatalog(pushed, nodes=lambda: len(self.nodes()))
         self._fleet = Fleet()
 
@@ -103,6 +104,9 @@ class Cluster:
 
     def told(self, status: NodeStatus) -> None:
         self._fleet.told(status, time.monotonic())
+        for line, model in status.models.items():
+            if model.pads:
+                self._queue.keep_apart(line)
 
     def nodes(self) -> list[NodeStatus]:
         return self._fleet.nodes(time.monotonic())
@@ -128,7 +132,8 @@ async def gateway(process: GatewayProcess) -> None:
     registry, store_id = registry_of(objects, process.settings), await identity(objects)
     sock = inherited(process.fd) if process.fd >= 0 else listen(process.host, process.port)
     stopping = on_signals()
-    queue, cluster = await _join(process.membership, process.limits, f"gateway-{os.getpid()}"), Cluster(pushed)
+    queue = await _join(process.membership, process.limits, f"gateway-{os.getpid()}")
+    cluster = Cluster(pushed, queue)
     names = Names(pushed, registry, queue.board, lambda: None)
     await queue.board.watch(cluster)
     await queue.board.watch(names)

@@ -53,8 +53,7 @@ class Line:
         self.pulling = False
         self.linger_until = 0.0
         self.padding = 1.0  # tokens computed for one that is useful
-        self.tokens_per_body_byte = 0.15
-        self.job_tokens = 30.0  # of one job
+        self.job_tokens, self.job_bytes = 30.0, 200.0  # of one job and its body
         self.open_s = self.tokenize_s = 0.0  # what a pull's jobs take before they can be computed
         self.claim_until = 0.0  # we told the others that we load it
         self.take_at = 0.0  # when we shall, if none of them does
@@ -112,9 +111,12 @@ class Line:
 
     def learn_job(self, tokens: int, size_bytes: int) -> None:
         """A job was answered: what its body's size says of the next one's cost."""
-        ratio = min(max(tokens / max(1, size_bytes), 0.001), 4.0)
-        self.tokens_per_body_byte += 0.02 * (ratio - self.tokens_per_body_byte)
         self.job_tokens += 0.02 * (tokens - self.job_tokens)
+        self.job_bytes += 0.02 * (size_bytes - self.job_bytes)
+
+    @property
+    def tokens_per_body_byte(self) -> float:
+        return min(max(self.job_tokens / max(1.0, self.job_bytes), 0.001), 4.0)
 
     def has_failed(self, now: float) -> bool:
         return self.failure is not None and now < self.failed_until
@@ -202,5 +204,6 @@ class Line:
             flying_items=self.flying,
             loaded_at=min((replica.loaded_at for replica in self.replicas), default=0.0),
             failure=self.failure.message if failed and self.failure else "",
+            pads=self.profile.pads,
             adapters=states_of([replica.shelf for replica in self.replicas], self.adapters_failed.values(), now),
         )

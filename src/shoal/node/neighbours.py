@@ -59,8 +59,9 @@ class Neighbours:
         cost = line.learner.cost
         if self._peers.holders(line.model.name, now):
             lead_s = self.round_trip_s + line.open_s + line.tokenize_s
+            job_tokens = 1.0 if line.profile.pads else line.job_tokens  # those that come are alike, short or long
             pull = pulling.among_others(
-                line.hand(now), cost, line.padding, line.job_tokens, self._target_s, lead_s, now
+                line.hand(now), cost, line.padding, job_tokens, self._target_s, lead_s, now
             )
             size_bytes = pull.tokens / line.tokens_per_body_byte
         else:

@@ -126,6 +126,11 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     less the largest difference of a score, as a share of what lies between the lowest and the highest."""
 
     @property
+    def pads(self) -> bool:
+        """Whether a short text costs about as much as the longest that it is computed with."""
+        return self.padding_price > 0.5
+
+    @property
     def slots(self) -> int:
         """Micro-batches that a runtime is given at once."""
         return self.streams + self.ahead

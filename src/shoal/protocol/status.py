@@ -26,6 +26,8 @@ class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
     flying_items: int = 0
     loaded_at: float = 0.0
     failure: str = ""
+    pads: bool = False
+    """Its engine pads texts to each other, so that its line is kept apart by size."""
     adapters: dict[str, AdapterState] = {}
     """Of its LoRA adapters, by name, those that are in memory, on their way there, or failed a moment ago."""
 

@@ -51,7 +51,8 @@ def _joined(one: ModelStatus, other: ModelStatus) -> ModelStatus:
         dtype=first.dtype, tolerance=first.tolerance, loaded_at=first.loaded_at, failure=first.failure,
         memory_bytes=first.memory_bytes + second.memory_bytes,
         waiting_items=first.waiting_items + second.waiting_items,
-        flying_items=first.flying_items + second.flying_items, adapters=_furthest(first.adapters, second.adapters),
+        flying_items=first.flying_items + second.flying_items, pads=first.pads or second.pads,
+        adapters=_furthest(first.adapters, second.adapters),
     )  # fmt: skip
 
 
