@@ -7,6 +7,7 @@ import pytest
 
 from shoal.protocol.facts import Profile
 from shoal.runtimes.microbatch import cut
+from shoal.runtimes.padded import about
 
 PROFILE = Profile(
     runtime="virtual", batch_items=8, batch_tokens=400, fixed_price=40, square_price=0, padding_price=1
@@ -50,3 +51,17 @@ def test_of_many_items_every_micro_batch_keeps_to_the_caps():
     assert sorted(itertools.chain(*pieces)) == list(range(3000))
     held = [[lengths[index] for index in piece] for piece in pieces]
     assert all(len(piece) == 1 or (len(piece) <= 8 and len(piece) * max(piece) <= 400) for piece in held)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_a_window_will_take_is_told_without_cutting_it(seed):
+    rng = random.Random(seed)
+    wide = Profile(runtime="virtual", batch_items=512, batch_tokens=8192, fixed_price=450, padding_price=1)
+    lengths = [min(512, round(rng.lognormvariate(3.4, 1.1)) + 3) for _ in range(rng.randint(1, 200))]
+    batches, computed = about(lengths, wide)
+    best = sum(wide.fixed_price + len(p) * max(lengths[i] for i in p) for p in cut(lengths, 1, wide))
+    assert batches * wide.fixed_price + computed == pytest.approx(best, rel=0.15)
+
+
+def test_nothing_takes_no_time():
+    assert about([], PROFILE) == (0, 0.0)

@@ -12,7 +12,7 @@ from shoal.node.pulling import (
     Pull,
     alone,
     among_others,
-    is_late,
+    late_at,
     window_tokens,
 )
 
@@ -90,8 +90,7 @@ def test_several_devices_ask_for_those_that_will_be_free():
     assert among(hand(due=(100.9, 100.5))) == Pull(wait_until=100.5)
 
 
-def test_a_window_is_late_after_a_quarter_of_its_prediction_and_at_least_twenty_milliseconds():
-    assert not is_late(10.0, predicted_s=0.01, now=10.019)
-    assert is_late(10.0, predicted_s=0.01, now=10.021)
-    assert not is_late(10.0, predicted_s=1.0, now=10.24)
-    assert is_late(10.0, predicted_s=1.0, now=10.26)
+def test_a_window_is_late_after_a_quarter_of_its_prediction_and_at_least_a_fifth_of_the_target():
+    assert late_at(10.0, predicted_s=0.01, target_s=0.1) == pytest.approx(10.02)
+    assert late_at(10.0, predicted_s=0.01, target_s=1.6) == pytest.approx(10.32)
+    assert late_at(10.0, predicted_s=1.0, target_s=0.1) == pytest.approx(10.25)

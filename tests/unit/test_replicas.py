@@ -165,6 +165,15 @@ def test_replicas_on_one_processor_share_its_streams():
     assert devices.on_device(profile, "cpu", ("cpu",)) == profile
 
 
+def test_tokens_are_told_from_bytes_for_short_and_long_texts_alike():
+    line = World().line
+    for _ in range(300):
+        for tokens in (3, 10, 30, 400):
+            line.learn_item(tokens, 5 * (tokens - 2))
+    for tokens in (3, 10, 30, 400):
+        assert line.tokens_in(1, 5 * (tokens - 2)) == pytest.approx(tokens, rel=0.02)
+
+
 def test_a_wait_is_predicted_from_what_waits_and_who_computes_it():
     cost = Cost(a=0.01, b=0.001)
     assert predicted_wait(0, cost, 100, 1) == 0
@@ -173,10 +182,11 @@ def test_a_wait_is_predicted_from_what_waits_and_who_computes_it():
 
 
 def test_a_load_is_worth_it_for_a_long_wait_or_one_that_lasts_and_not_for_a_moment():
-    assert not is_worth_a_load(0.04, oldest_s=9.0, load_s=0.1)
-    assert is_worth_a_load(3.0, oldest_s=0.0, load_s=2.0)
-    assert not is_worth_a_load(0.5, oldest_s=0.2, load_s=2.0)
-    assert is_worth_a_load(0.5, oldest_s=1.0, load_s=2.0)
+    assert not is_worth_a_load(0.04, oldest_s=9.0, load_s=0.1, target_s=0.1)
+    assert not is_worth_a_load(3.0, oldest_s=9.0, load_s=0.1, target_s=10.0)
+    assert is_worth_a_load(3.0, oldest_s=0.0, load_s=2.0, target_s=0.1)
+    assert not is_worth_a_load(0.5, oldest_s=0.2, load_s=2.0, target_s=0.1)
+    assert is_worth_a_load(0.5, oldest_s=1.0, load_s=2.0, target_s=0.1)
 
 
 def test_a_tenth_of_the_devices_may_load_at_once_and_at_least_one():

@@ -133,16 +133,14 @@ class Feeding:
         replica.backlog += batches
         replica.sent_at = now
         replica.shelf.used({item.adapter for item in items}, now)
-        tokens = line.tokens_in(len(items), sum(item.size_bytes for item in items))
-        replica.opened(replica.windows, len(items), line.seconds(replica.profile, len(items), tokens), now)
+        lengths = [line.tokens_in(1, item.size_bytes) for item in items]
+        replica.opened(replica.windows, len(items), line.seconds(replica.profile, lengths), now)
         self._do.send(replica.worker, keys, items)
 
     def _settle(self, replica: Replica, flight: Flight, output: Output, answer: Answer) -> bool:
         ticket = flight.ticket
         if output.tokens and not output.truncated:
-            ratio = output.tokens / max(8, ticket.items[flight.index].size_bytes)
-            known = replica.line.known
-            known.tokens_per_byte += 0.02 * (min(ratio, 1.0) - known.tokens_per_byte)
+            replica.line.learn_item(output.tokens, ticket.items[flight.index].size_bytes)
         if answer.measured is not None:
             ticket.compute_s = max(ticket.compute_s, answer.measured.seconds)
             ticket.tokenize_s = max(ticket.tokenize_s, answer.measured.tokenize_seconds)

@@ -5,7 +5,7 @@ State only, with the few sums that belong to it. The scheduler alone changes it.
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -21,9 +21,14 @@ from shoal.protocol.errors import ShoalError
 from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item
 from shoal.protocol.status import ModelStatus
+from shoal.runtimes import padded
 
 Status = Literal["absent", "loading", "ready", "yielding", "stopping"]
 _BEST_FIRST: tuple[Status, ...] = ("ready", "yielding", "loading", "stopping")
+
+
+MARKERS = 2
+"""Tokens that most texts have besides those of their words."""
 
 
 class Known(msgspec.Struct, kw_only=True):
@@ -54,6 +59,7 @@ class Line:
         self.linger_until = 0.0
         self.padding = 1.0  # tokens computed for one that is useful
         self.job_tokens, self.job_bytes = 30.0, 200.0  # of one job and its body
+        self.item_bytes = 120.0  # of one text
         self.open_s = self.tokenize_s = 0.0  # what a pull's jobs take before they can be computed
         self.claim_until = 0.0  # we told the others that we load it
         self.take_at = 0.0  # when we shall, if none of them does
@@ -126,9 +132,16 @@ class Line:
         sizes = [item.size_bytes for item in items]
         return self.profile.batches(len(sizes), self.tokens_in(len(sizes), sum(sizes)))
 
+    def learn_item(self, tokens: int, size_bytes: int) -> None:
+        """A text of so many bytes had so many tokens. What counts is how many there are in many bytes."""
+        self.item_bytes += 0.02 * (size_bytes - self.item_bytes)
+        share = min(0.2, 0.02 * size_bytes / max(1.0, self.item_bytes))
+        ratio = min(max(tokens - MARKERS, 0) / max(1, size_bytes), 1.0)
+        self.known.tokens_per_byte += share * (ratio - self.known.tokens_per_byte)
+
     def tokens_in(self, items: int, size_bytes: int) -> float:
         """About how many tokens that much text makes."""
-        return size_bytes * self.known.tokens_per_byte + 2 * items
+        return size_bytes * self.known.tokens_per_byte + MARKERS * items
 
     @property
     def tokens_waiting(self) -> float:
@@ -147,11 +160,15 @@ class Line:
         """Of all its replicas, those on their way included; one replica's where there is none."""
         return sum(replica.profile.streams for replica in self.replicas) or self.profile.streams
 
-    def seconds(self, profile: Profile, items: int, tokens: float) -> float:
-        """How long a replica is predicted to take for a window of so much."""
-        cost, computed = self.learner.cost, tokens * self.padding
-        batches = max(1.0, items / profile.batch_items, computed / profile.batch_tokens)
-        return (math.ceil(batches) * cost.a + cost.b * computed) / profile.streams
+    def seconds(self, profile: Profile, lengths: Sequence[float]) -> float:
+        """How long a replica is predicted to take for a window of texts of these lengths, in tokens."""
+        cost = self.learner.cost
+        if profile.pads:
+            batches, computed = padded.about(lengths, profile)
+            return (batches * cost.a + cost.b * computed) / profile.streams
+        computed = sum(lengths) * self.padding
+        batches = math.ceil(max(1.0, len(lengths) / profile.batch_items, computed / profile.batch_tokens))
+        return (batches * cost.a + cost.b * computed) / profile.streams
 
     def hand(self, now: float) -> pulling.Hand:
         """What waits here, and who computes it."""

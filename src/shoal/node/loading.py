@@ -38,7 +38,7 @@ class Loading:
         peers: Peers,
     ) -> None:
         self._do = effects
-        self._devices = settings.devices
+        self._devices, self._target_s = settings.devices, settings.latency_s
         self._lines, self._workers, self._tickets = lines, workers, tickets
         self._memory = Memory(settings.memory_bytes, lines, peers)
         self.closing = False
@@ -64,7 +64,7 @@ class Loading:
         elif plan.verdict == "load":
             profile = on_device(line.asked, device, self._devices)
             worker = self._do.launch(line.model.name, profile)
-            self._workers[worker] = replica = Replica(line, worker, device, profile, now)
+            self._workers[worker] = replica = Replica(line, worker, device, profile, now, self._target_s)
             line.replicas.append(replica)
         elif plan.until is not None:
             self._do.wake_at(plan.until)
@@ -83,7 +83,8 @@ class Loading:
         wait = placement.predicted_wait(
             line.tokens_waiting, line.learner.cost, line.profile.batch_tokens, line.streams
         )
-        return placement.is_worth_a_load(wait, now - line.waiting.oldest, line.known.load_s)  # 3
+        oldest_s = now - line.waiting.oldest
+        return placement.is_worth_a_load(wait, oldest_s, line.known.load_s, self._target_s)  # 3
 
     def room_for(self, line: Line, now: float) -> residency.Plan:
         """What it would take to hold one replica of the line."""

@@ -116,7 +116,7 @@ class Neighbours:
         tokens = depth.size_bytes * line.tokens_per_body_byte
         streams = holders * line.profile.streams
         wait = placement.predicted_wait(tokens, line.learner.cost, line.profile.batch_tokens, streams)
-        return placement.is_worth_a_load(wait, now - depth.oldest, line.known.load_s)  # 3
+        return placement.is_worth_a_load(wait, now - depth.oldest, line.known.load_s, self._target_s)  # 3
 
     def belongs_elsewhere(self, line: Line, now: float) -> bool:
         """Its model went from here, and others have it."""
@@ -154,10 +154,9 @@ class Neighbours:
         if not self._peers.holders(line.model.name, now):
             return
         for replica in line.ready:
-            running = replica.running
-            if running is None or not (len(replica.open) > 1 or line.waiting):
+            if not replica.open or not (len(replica.open) > 1 or line.waiting):
                 continue
-            when = max(pulling.late_at(running.due_at, running.takes_s), line.asked_at + ASK_EVERY_S)
+            when = max(replica.late_at, line.asked_at + ASK_EVERY_S)
             if now < when:
                 self._do.wake_at(when)
             else:

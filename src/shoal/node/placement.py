@@ -3,6 +3,7 @@
 from shoal.node.cost import Cost
 
 TRIGGER_S = 0.05
+TRIGGER_OF_TARGET = 0.5
 """A line whose jobs would wait longer than this is worth another replica (PULL.md)."""
 SETTLED_S = 1.0
 """A burst that is over sooner is not worth more replicas, however fast they load."""
@@ -16,14 +17,14 @@ def predicted_wait(tokens: float, cost: Cost, batch_tokens: int, streams: int) -
     return (batches * cost.a + cost.b * tokens) / max(1, streams)
 
 
-def is_worth_a_load(wait_s: float, oldest_s: float, load_s: float) -> bool:
+def is_worth_a_load(wait_s: float, oldest_s: float, load_s: float, target_s: float) -> bool:
     """Whether one more replica would still find something to do.
 
     1. What waits is done in a moment: no.
     2. It takes longer than the load: yes.
     3. It has been waiting for as long as a load takes (or a second): this is no burst, yes.
     """
-    if wait_s < TRIGGER_S:
+    if wait_s < TRIGGER_OF_TARGET * target_s:
         return False  # 1
     return wait_s >= load_s or oldest_s >= min(load_s, SETTLED_S)  # 2, 3
 

@@ -8,9 +8,9 @@ from shoal.node.cost import Cost
 
 HELD_BYTES = 256 * 1024 * 1024
 """Text that may wait in a node's hands for one model; beyond it the jobs stay in the queue."""
-LATE_S = 0.02
-LATE_SHARE = 0.25
-"""A window is late when it takes this much longer than predicted, or LATE_S, whichever is more."""
+LATE_SHARE, LATE_OF_TARGET = 0.25, 0.2
+"""A window is late when it takes this much longer than predicted, as a share of the prediction or of the latency
+target, whichever is more: 20 ms for a target of 100 (PULL.md)."""
 MOST_JOBS = 2048
 MORE_JOBS = 1.5
 """How many more jobs are asked for than would fill a window, were they of the usual size."""
@@ -96,10 +96,6 @@ def window_tokens(cost: Cost, padding: float, target_s: float) -> float:
     return max(1.0, min(good, in_time) / padding)
 
 
-def is_late(due_at: float, predicted_s: float, now: float) -> bool:
-    """Whether a window that was to take `predicted_s` and end at `due_at` keeps others waiting."""
-    return now >= late_at(due_at, predicted_s)
-
-
-def late_at(due_at: float, predicted_s: float) -> float:
-    return due_at + max(LATE_S, LATE_SHARE * predicted_s)
+def late_at(due_at: float, predicted_s: float, target_s: float) -> float:
+    """From when on a window that was to take `predicted_s` and end at `due_at` keeps others waiting."""
+    return due_at + max(LATE_OF_TARGET * target_s, LATE_SHARE * predicted_s)

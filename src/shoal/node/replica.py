@@ -4,6 +4,7 @@ State only. The scheduler alone changes it. From its launch to the end of its pr
 `replicas`, and among the scheduler's `workers`.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
@@ -41,10 +42,13 @@ class Window(msgspec.Struct):
 
 
 class Replica:
-    """`device` is the name of one of the node's devices."""
+    """`device` is the name of one of the node's devices, `target_s` the node's latency target."""
 
-    def __init__(self, line: "Line", worker: int, device: str, profile: Profile, now: float) -> None:
+    def __init__(
+        self, line: "Line", worker: int, device: str, profile: Profile, now: float, target_s: float = 0.1
+    ) -> None:
         self.line, self.worker, self.device, self.profile = line, worker, device, profile
+        self._target_s = target_s
         self.status: Literal["loading", "ready", "yielding", "stopping"] = "loading"
         self.flying: dict[int, Flight] = {}
         self.backlog = 0.0  # micro-batches' worth at the runtime, as last heard and as sent since
@@ -82,8 +86,13 @@ class Replica:
 
     def is_late(self, now: float) -> bool:
         """Whether its oldest window takes much longer than was predicted."""
+        return now >= self.late_at
+
+    @property
+    def late_at(self) -> float:
+        """From when on; never for one that has nothing to do."""
         running = self.running
-        return running is not None and pulling.is_late(running.due_at, running.takes_s, now)
+        return pulling.late_at(running.due_at, running.takes_s, self._target_s) if running else math.inf
 
     def opened(self, number: int, items: int, takes_s: float, now: float) -> None:
         self.open[number] = Window(items, takes_s, max(now, self.due_at) + takes_s)

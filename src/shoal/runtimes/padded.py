@@ -38,6 +38,22 @@ def cut(lengths: Sequence[int], profile: Profile) -> list[list[int]]:
     return cuts
 
 
+def about(lengths: Sequence[float], profile: Profile) -> tuple[int, float]:
+    """About how many micro-batches `cut` makes of texts of these lengths, and how many tokens they compute.
+
+    From the longest down, a micro-batch takes texts in until filling them up costs as much as another one.
+    """
+    batches, computed, held, longest, filled = 0, 0.0, 0, 0.0, 0.0
+    for length in sorted(lengths, reverse=True):
+        filled += longest - length
+        is_over = held >= profile.batch_items or (held + 1) * longest > profile.batch_tokens
+        if not held or is_over or filled * profile.padding_price > profile.fixed_price:
+            batches, held, longest, filled = batches + 1, 0, length, 0.0
+        held += 1
+        computed += longest
+    return batches, computed
+
+
 def _steps(ascending: Sequence[int], profile: Profile) -> list[int]:
     """Where each step ends. None holds more than a micro-batch may."""
     most = min(-(-len(ascending) // STEPS), profile.batch_items)
