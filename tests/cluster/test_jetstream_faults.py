@@ -14,7 +14,8 @@ import pytest
 
 from cluster.jetstream_end import LIMITS, Answering
 from shoal.protocol.envelope import Chunk, Envelope, Job
-from shoal.protocol.errors import PayloadTooLarge, QueueUnavailable
+from shoal.protocol.errors import PayloadTooLarge, QueueFull, QueueUnavailable
+from shoal.queue import Depth, Limits
 from shoal.queue.jetstream import JetStreamQueue
 from shoal.testing.nats import nats_server
 
@@ -248,3 +249,36 @@ async def test_other_nodes_hear_of_a_job_whose_node_was_lost_before_it_could_cla
         again.ack()
         assert (await inbox.next()).data == b"done"
         assert held.job.envelope.id == again.job.envelope.id == "only"
+
+
+async def test_gateways_agree_on_what_a_pool_may_hold_also_on_a_server_that_lost_it(server, pool):
+    narrow, wide = Limits(jobs_per_line=3, bytes_per_line=1 << 20), Limits(jobs_per_line=9, bytes_per_line=1 << 22)
+    async with joined(server, pool, narrow) as first:
+        other = await JetStreamQueue.connect(server.url, pool, wide, may_change=False)
+        try:
+            await filled(other, 3, "over the limit of 3 jobs")
+            server.kill()
+            await until(lambda: not (first.is_up or other.is_up))
+            server.start()
+            await until(lambda: first.is_up and other.is_up)
+            await filled(other, 3, "over the limit of 3 jobs")
+            async with joined(server, pool, wide):
+                await first.depths()
+                await filled(first, 9, "over the limit of 9 jobs")
+        finally:
+            await other.close()
+
+
+async def filled(queue, jobs: int, said: str) -> None:
+    """A line of its own takes so many jobs, and the next one is refused with these words."""
+    line = secrets.token_hex(4)
+    inboxes = [await queue.publish(job(f"{line}-{number}", line)) for number in range(jobs)]
+    async with asyncio.timeout(30):
+        while (await queue.depths()).get(line, Depth(0, 0, 0.0)).jobs < jobs:
+            await asyncio.sleep(0.01)
+    inboxes.append(await queue.publish(job(f"{line}-too-many", line)))
+    async with asyncio.timeout(30):
+        with pytest.raises(QueueFull, match=said):
+            await inboxes[-1].next()
+    for inbox in inboxes:
+        inbox.close()

@@ -66,7 +66,8 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatewayProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """`fd` is a listening socket that was handed down, -1 for none."""
+    """`fd` is a listening socket that was handed down, -1 for none. `limits` are of a pool that is new, and of one
+    that is there if this gateway sets them."""
 
     membership: Membership
     host: str
@@ -75,6 +76,7 @@ class GatewayProcess(msgspec.Struct, frozen=True, kw_only=True):
     objects: str = ""
     settings: GatewaySettings
     limits: Limits
+    sets_limits: bool = False
 
 
 class NodeProcess(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +134,8 @@ async def gateway(process: GatewayProcess) -> None:
     registry, store_id = registry_of(objects, process.settings), await identity(objects)
     sock = inherited(process.fd) if process.fd >= 0 else listen(process.host, process.port)
     stopping = on_signals()
-    queue = await _join(process.membership, process.limits, f"gateway-{os.getpid()}")
+    name = f"gateway-{os.getpid()}"
+    queue = await _join(process.membership, name, process.limits, may_change=process.sets_limits)
     cluster = Cluster(pushed, queue)
     names = Names(pushed, registry, queue.board, lambda: None)
     await queue.board.watch(cluster)
@@ -169,7 +172,7 @@ async def node(process: NodeProcess) -> None:
     name, pool = process.name or node_name(), process.membership.pool
     objects = open_objects(process.objects) if process.objects else None
     store_id = await identity(objects) if objects is not None else ""
-    queue = await _join(process.membership, None, name)
+    queue = await _join(process.membership, name)
     stock = NodeStock(store, Pushed(store.folder_of))
     registry = Registry(objects) if objects is not None else None
     files = Fetching(registry, store) if registry is not None else None
@@ -211,8 +214,12 @@ async def node(process: NodeProcess) -> None:
     log.info("stopped", extra=logs.fields(node=name))
 
 
-async def _join(membership: Membership, limits: Limits | None, name: str) -> JetStreamQueue:
+async def _join(
+    membership: Membership, name: str, limits: Limits | None = None, *, may_change: bool = False
+) -> JetStreamQueue:
     """Raises QueueUnavailable, InvalidInput, ResourceExhausted."""
-    queue = await JetStreamQueue.connect(membership.url, membership.pool, limits, membership.login, name=name)
+    queue = await JetStreamQueue.connect(
+        membership.url, membership.pool, limits, membership.login, name=name, may_change=may_change
+    )
     log.info("connected", extra=logs.fields(queue=membership.safe_url, pool=membership.pool))
     return queue

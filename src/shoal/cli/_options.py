@@ -41,6 +41,12 @@ MaxArtifactFiles = Annotated[int, typer.Option(min=1, help="Files of one pushed 
 MaxItems = Annotated[int, typer.Option(min=1, help="Items in one request.")]
 QueueJobs = Annotated[int, typer.Option(min=1, help="Jobs that may wait for one model.")]
 QueueBytes = Annotated[int, typer.Option(min=1, help="Bytes that may wait for one model.")]
+PoolsJobs = Annotated[
+    int | None, typer.Option(min=1, help="Jobs that may wait for one model, at all gateways; 10000 if none says.")
+]
+PoolsBytes = Annotated[
+    int | None, typer.Option(min=1, help="Bytes that may wait in the pool, at all gateways; 512 MiB if none says.")
+]
 MaxWait = Annotated[float, typer.Option(min=1e-3, help="Seconds an interactive request may have to wait.")]
 Devices = Annotated[
     str, typer.Option(help="Kind and number of devices, each with its own replicas: cpu, cpu:2, cuda, virtual:4.")

@@ -37,8 +37,8 @@ def command(app: typer.Typer) -> None:
         max_connections: o.MaxConnections = 8192,
         max_artifact_bytes: o.MaxArtifactBytes = 10_000_000_000,
         max_artifact_files: o.MaxArtifactFiles = 1000,
-        queue_jobs: o.QueueJobs = 10_000,
-        queue_bytes: o.QueueBytes = 512 * o.MIB,
+        queue_jobs: o.PoolsJobs = None,
+        queue_bytes: o.PoolsBytes = None,
         max_wait: o.MaxWait = 10.0,
         log_format: o.LogFormat = "text",
         access_log: o.AccessLog = False,
@@ -65,6 +65,9 @@ def command(app: typer.Typer) -> None:
                 timeout_s=timeout, max_timeout_s=max_timeout, keys=o.read_keys(key_file),
                 access_log=access_log,
             ),
-            limits=Limits(jobs_per_line=queue_jobs, bytes_per_line=queue_bytes, max_wait_s=max_wait),
+            limits=Limits(
+                jobs_per_line=queue_jobs or 10_000, bytes_per_line=queue_bytes or 512 * o.MIB, max_wait_s=max_wait
+            ),
+            sets_limits=bool(queue_jobs or queue_bytes),
         )  # fmt: skip
         _cluster.run_gateway(process)

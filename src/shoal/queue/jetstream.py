@@ -33,11 +33,12 @@ CONNECT_WITHIN_S = 10.0
 
 
 class JetStreamQueue:
-    def __init__(self, link: Link, pool: str, wanted: Limits | None, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, link: Link, pool: str, limits: Limits, clock: Callable[[], float], *, may_change: bool
+    ) -> None:
         name = secrets.token_hex(8)
-        limits = wanted or Limits()
         self._link, self._pool, self._clock = link, pool, clock
-        self._api = Api(link, pool, limits, may_change=wanted is not None)
+        self._api = Api(link, pool, limits, may_change=may_change)
         self._asks = Asks(link, self._api, pool, limits, name, clock)
         self._held = Holdings(link, limits, name)
         self._pulls = Pulls(link, self._api, self._held, pool, limits, name, clock)
@@ -55,18 +56,20 @@ class JetStreamQueue:
         limits: Limits | None = None,
         login: Login | None = None,
         *,
+        may_change: bool = True,
         name: str = "shoal",
         within_s: float = CONNECT_WITHIN_S,
         clock: Callable[[], float] = time.time,
     ) -> "JetStreamQueue":
         """Join `pool` at the queue server `url` (nats:// or tls://, several members of one cluster by commas).
 
-        `limits.bytes_per_line` bounds all lines of the pool together: the server counts no bytes by line. Without
-        `limits` (a node) those that the pool has are left as they are. Raises QueueUnavailable, InvalidInput (a
-        refused login), ResourceExhausted (the server may not keep that much).
+        `limits.bytes_per_line` bounds all lines of the pool together: the server counts no bytes by line. Limits
+        are those of a pool that is new; one that is there gets them where we `may_change` it; a node names none.
+        Raises QueueUnavailable, InvalidInput (a refused login), ResourceExhausted (the server may not keep that
+        much).
         """
         link = Link(url, login, name)
-        queue = cls(link, pool, limits, clock)
+        queue = cls(link, pool, limits or Limits(), clock, may_change=may_change and limits is not None)
         try:
             await link.open(within_s)
         except BaseException:

@@ -46,6 +46,13 @@ class Delivered(msgspec.Struct, frozen=True):
     consumer_seq: int = 0
 
 
+class Config(msgspec.Struct, frozen=True):
+    """Of a stream, what is said of limits; 0 where the answer is about something else."""
+
+    max_msgs_per_subject: int = 0
+    max_bytes: int = 0
+
+
 class Answer(msgspec.Struct, frozen=True):
     """`created` is when the stream was, which tells it from one of the same name before it. Of a consumer,
     `delivered` were sent to it and `num_pending` are to be.
@@ -53,6 +60,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     error: ApiError | None = None
     created: str = ""
+    config: Config = Config()
     num_pending: int = 0
     delivered: Delivered = Delivered()
 
@@ -65,6 +73,7 @@ class StreamState(msgspec.Struct, frozen=True):
 
 class _StreamInfo(msgspec.Struct, frozen=True):
     state: StreamState = StreamState()
+    config: Config = Config()
     error: ApiError | None = None
 
 
@@ -86,7 +95,9 @@ def read_ack(payload: bytes) -> PubAck:
 
 class Api:
     def __init__(self, link: Link, pool: str, limits: Limits, *, may_change: bool = True) -> None:
-        """`may_change`: a stream that is there gets our limits, too."""
+        """`limits` are those of a stream that is not there yet; one that is there gets them, once, where we
+        `may_change` it: from then on everybody goes by what it has.
+        """
         self._link = link
         self._pool = pool
         self._limits = limits
@@ -99,7 +110,7 @@ class Api:
         """Raises QueueUnavailable, or ResourceExhausted where the server may not keep as much as we ask for."""
         config = self._stream_config()
         answer = await ask(self._link, f"STREAM.CREATE.{self._stream}", config)
-        if answer.error is not None and answer.error.err_code == NAME_IN_USE:  # with other limits: ours are newer
+        if answer.error is not None and answer.error.err_code == NAME_IN_USE:  # it has other limits
             verb = "UPDATE" if self._may_change else "INFO"
             answer = await ask(self._link, f"STREAM.{verb}.{self._stream}", config if self._may_change else {})
         error = answer.error
@@ -110,7 +121,8 @@ class Api:
             )
         if error is not None:
             raise QueueUnavailable(f"the queue server keeps no stream for us: {error.description}")
-        self.created = answer.created
+        self.created, self._may_change = answer.created, False
+        self._heard(answer.config)
 
     async def ensure_consumer(self, line: str, priority: Priority, size_class: str = "") -> None:
         """Raises QueueUnavailable, also where the stream is missing."""
@@ -134,7 +146,9 @@ class Api:
         """How many jobs each subject holds, lent ones included; the subjects of empty lines are absent."""
         body = msgspec.json.encode({"subjects_filter": subjects.all_work(self._pool)})
         _, payload = await self._link.request(f"$JS.API.STREAM.INFO.{self._stream}", body)
-        return msgspec.json.decode(payload, type=_StreamInfo).state if payload else StreamState()
+        info = msgspec.json.decode(payload, type=_StreamInfo) if payload else _StreamInfo()
+        self._heard(info.config)
+        return info.state
 
     async def lent(self, line: str, priority: Priority, size_class: str = "") -> int:
         """Jobs of a line that some node holds. 0 where nobody has pulled lately."""
@@ -171,11 +185,23 @@ class Api:
             return QueueUnavailable(f"the queue server cannot keep the request: {error.description}")
         return InternalError(f"the queue server refused the request: {error.description}")
 
+    @property
+    def jobs_per_line(self) -> int:
+        """As the pool has it now, whoever set it."""
+        return self._limits.jobs_per_line
+
     def line_full(self, line: str) -> ShoalError:
-        limit = self._limits.jobs_per_line
+        limit = self.jobs_per_line
         return over_limit(
             QueueFull, f"the line of {line}", seen=limit + 1, limit=limit, setting="--queue-jobs", unit="jobs"
         )
+
+    def _heard(self, config: Config) -> None:
+        """What the stream has, whoever set it: refusals name it, and a stream that is lost gets it again."""
+        if config.max_msgs_per_subject > 0 and config.max_bytes > 0:
+            self._limits = msgspec.structs.replace(
+                self._limits, jobs_per_line=config.max_msgs_per_subject, bytes_per_line=config.max_bytes
+            )
 
     def _stream_config(self) -> dict[str, Any]:
         return {

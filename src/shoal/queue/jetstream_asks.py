@@ -82,7 +82,7 @@ class Asks:
         self._subjects: dict[tuple[str, str, str], str] = {}
         self._hinted: dict[str, float] = {}
         self.apart = Apart()
-        self._fullness = Fullness(api, limits.jobs_per_line, self._crowds)
+        self._fullness = Fullness(api, self._crowds)
         self._budget = Budget()
         self._ready = False
         self._down_at = self._loop.time()

@@ -20,17 +20,17 @@ line and know when it is full."""
 
 
 class Fullness:
-    def __init__(self, api: Api, limit: int, crowds: Mapping[str, Crowd]) -> None:
-        self._api, self._limit, self._crowds = api, limit, crowds
+    def __init__(self, api: Api, crowds: Mapping[str, Crowd]) -> None:
+        self._api, self._crowds = api, crowds
         self._looking: asyncio.Task[None] | None = None
         self._others: dict[tuple[str, Priority], int] = {}
 
     def is_full(self, line: str, priority: Priority) -> bool:
-        return self._own(line, priority) + self._others.get((line, priority), 0) >= self._limit
+        return self._own(line, priority) + self._others.get((line, priority), 0) >= self._api.jobs_per_line
 
     def sweep(self, lines: Iterable[str]) -> None:
         """Called now and then with the lines that are kept apart."""
-        is_near = any(len(self._crowds.get(line, ())) >= LOOK_FROM * self._limit for line in lines)
+        is_near = any(len(self._crowds.get(line, ())) >= LOOK_FROM * self._api.jobs_per_line for line in lines)
         if is_near and (self._looking is None or self._looking.done()):
             self._looking = asyncio.get_running_loop().create_task(self._look())
 
