@@ -52,6 +52,7 @@ class Asking:
         self._model, self._askers, self._deadline_s = model, askers, deadline_s
         self._texts = [f"sentence number {n} about topic {n % 7}" for n in range(texts)]
         self._ending = asyncio.Event()
+        self._stack = contextlib.AsyncExitStack()
         self._known: dict[str, np.ndarray] = {}
         self._last = 0.0
         self.answered = 0
@@ -61,9 +62,10 @@ class Asking:
         self.gap_s = 0.0
 
     async def __aenter__(self):
-        async with client_of(self._urls[0]) as client:
-            for text in self._texts:
-                self._known[text] = vector(await encode(client, text, model=self._model))
+        # One client for all askers of a URL: to make one takes so long that it would count as a gap.
+        self._clients = [await self._stack.enter_async_context(client_of(url)) for url in self._urls]
+        for text in self._texts:
+            self._known[text] = vector(await encode(self._clients[0], text, model=self._model))
         self._last = time.monotonic()
         self._tasks = [asyncio.create_task(self._ask(number)) for number in range(self._askers)]
         return self
@@ -71,6 +73,7 @@ class Asking:
     async def __aexit__(self, *_):
         self._ending.set()
         results = await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._stack.aclose()
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -87,13 +90,11 @@ class Asking:
         )
 
     async def _ask(self, number: int) -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            clients = [await stack.enter_async_context(client_of(url)) for url in self._urls]
-            for turn in itertools.count(number):
-                if self._ending.is_set():
-                    return
-                text = self._texts[turn * 7 % len(self._texts)]
-                await self._one(clients[turn % len(clients)], text)
+        for turn in itertools.count(number):
+            if self._ending.is_set():
+                return
+            text = self._texts[turn * 7 % len(self._texts)]
+            await self._one(self._clients[turn % len(self._clients)], text)
 
     async def _one(self, client: httpx.AsyncClient, text: str) -> None:
         began = time.monotonic()
