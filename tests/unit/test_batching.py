@@ -123,3 +123,19 @@ def test_what_was_learned_before_is_where_learning_goes_on():
         learner.learn(100, 1000, known.seconds(100, 1000))
     assert learner.cost.seconds(300, 3000) == pytest.approx(known.seconds(300, 3000), rel=0.1)
     assert learner.cost.seen == 1017
+
+
+def test_texts_padded_alike_are_cut_by_adapter_and_lengths_stay_apart():
+    chance = random.Random(3)
+    lengths = [chance.choice([*range(9, 17), *range(90, 97)]) for _ in range(96)]
+    adapters = [f"adapter {chance.randrange(16)}" for _ in lengths]
+    profile = Profile(runtime="any", square_price=0.0015)
+    by_adapter, plain = (microbatch.cut(lengths, 2, profile, given) for given in (adapters, None))
+    assert sorted(index for cut in by_adapter for index in cut) == list(range(96))
+
+    def several(cuts: list[list[int]]) -> float:
+        return sum(len({adapters[index] for index in cut}) / len(cut) for cut in cuts)
+
+    assert several(by_adapter) < 0.8 * several(plain)
+    assert all(len({lengths[index] > 16 for index in cut}) == 1 for cut in by_adapter)
+    assert microbatch.cut(lengths, 2, profile, ["one"] * 96) == plain

@@ -12,9 +12,9 @@ import numpy as np
 from shoal.families import Prepared
 from shoal.families.weights import Table
 from shoal.protocol.tensors import Array
+from shoal.runtimes.microbatch import ALIKE
 
 _TOKENS = 16
-_LENGTH = 8
 _TEXTS = (*range(1, 9), *range(10, 17, 2), *range(20, 33, 4))
 """Beyond the last, multiples of eight. A padding text costs the whole square of the longest."""
 
@@ -61,7 +61,7 @@ class Packed(msgspec.Struct, frozen=True):
 def pack(batch: Sequence[Prepared]) -> Packed:
     lengths = np.array([p.tokens for p in batch])
     texts, tokens = len(batch), int(lengths.sum())
-    T, B, L = _up(tokens, _TOKENS), _texts(texts), _up(int(lengths.max()), _LENGTH)
+    T, B, L = _up(tokens, _TOKENS), _texts(texts), _up(int(lengths.max()), ALIKE)
     firsts = np.cumsum(lengths) - lengths
     positions = np.arange(tokens) - np.repeat(firsts, lengths)
     places = np.repeat(np.arange(texts) * L, lengths) + positions

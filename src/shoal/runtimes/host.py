@@ -176,7 +176,8 @@ class Host:
             self._ready.clear()
             self._start(entries, profile.slots)
             return
-        pieces = microbatch.cut(lengths, max(1, free), profile)[: min(len(self._idle), max(free, full))]
+        adapters = [entry.prepared.item.adapter for entry in entries]
+        pieces = microbatch.cut(lengths, max(1, free), profile, adapters)[: min(len(self._idle), max(free, full))]
         taken = {index for piece in pieces for index in piece}
         self._ready = deque(entry for index, entry in enumerate(entries) if index not in taken)
         for piece in pieces:

@@ -5,11 +5,17 @@ from collections.abc import Sequence
 from shoal.protocol.facts import Profile
 from shoal.runtimes import padded
 
+ALIKE = 8
+"""Texts are padded to a multiple of so many tokens."""
 
-def cut(lengths: Sequence[int], pieces: int, profile: Profile) -> list[list[int]]:
+
+def cut(
+    lengths: Sequence[int], pieces: int, profile: Profile, adapters: Sequence[str] | None = None
+) -> list[list[int]]:
     """Micro-batches, each a list of indices into `lengths` (tokens), alike in length.
 
-    1. Sort by exact length: neighbours pad little.
+    1. Sort by exact length: neighbours pad little. Where there are several `adapters` (one an item), sort those
+       that are padded alike by adapter: the fewer a micro-batch has, the less it is multiplied with.
     2. Make at least `pieces` of them (idle streams), and as many as the caps ask for.
     3. Cut where the running sum of tokens passes an equal share, or a cap would be passed; an item over
        `batch_tokens` goes alone.
@@ -22,6 +28,9 @@ def cut(lengths: Sequence[int], pieces: int, profile: Profile) -> list[list[int]
     if profile.padding_price:
         return sorted(padded.cut(lengths, profile), key=lambda members: 0 not in members)  # 5
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    if adapters is not None and len(several := sorted(set(adapters))) > 1:
+        places = {adapter: place for place, adapter in enumerate(several)}
+        order = sorted(order, key=lambda i: _by_adapter(lengths[i], places[adapters[i]]))
     left = sum(lengths)
     wanted = min(len(order), count(len(order), left, pieces, profile))
     cuts: list[list[int]] = []
@@ -42,6 +51,12 @@ def cut(lengths: Sequence[int], pieces: int, profile: Profile) -> list[list[int]
     if piece:
         cuts.append(piece)
     return sorted(cuts, key=lambda members: 0 not in members)
+
+
+def _by_adapter(length: int, place: int) -> tuple[int, int]:
+    """Up and down in turns, so that one adapter's texts of two lengths stand together."""
+    padded_to = -(-length // ALIKE)
+    return padded_to, place if padded_to % 2 else -place
 
 
 def count(items: int, tokens: int, pieces: int, profile: Profile) -> int:

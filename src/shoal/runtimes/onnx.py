@@ -17,7 +17,7 @@ from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.items import Item
 from shoal.runtimes import Ran, Read, Runtime
-from shoal.runtimes.adapters import Adapters, Inputs
+from shoal.runtimes.adapters import Adapted, Adapters
 from shoal.runtimes.buckets import pack
 from shoal.runtimes.onnx_published import PublishedRuntime
 from shoal.runtimes.onnx_session import open_session
@@ -76,9 +76,10 @@ class BuiltGraph:
         self._described, self.unused = described.without_graph(), described.unused
         self._inputs, self._tables = list(ops.inputs), ops.tables
 
-    def run(self, batch: Sequence[Prepared], slot: int, inputs: Inputs | None = None) -> Ran:
+    def run(self, batch: Sequence[Prepared], slot: int, adapted: Adapted | None = None) -> Ran:
         packed = pack(batch)
-        fed = packed.feed(self._inputs, self._tables, inputs(packed) if inputs else {})
+        more = {**adapted.factors, **adapted.masks(packed)} if adapted else {}
+        fed = packed.feed(self._inputs, self._tables, more)
         named = dict(zip(self._inputs, fed, strict=True))
         values, seconds = in_turn(lambda: self._session.run(None, named))
         found = dict(zip(self._described.outputs, values, strict=True))

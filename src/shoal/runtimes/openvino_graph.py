@@ -16,7 +16,7 @@ from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.tensors import Array
 from shoal.runtimes import Ran
-from shoal.runtimes.adapters import Inputs
+from shoal.runtimes.adapters import Adapted
 from shoal.runtimes.buckets import pack
 from shoal.runtimes.openvino_bf16 import Bf16Ops, rounded
 from shoal.runtimes.openvino_int8 import GROUP, Int8Ops
@@ -47,7 +47,11 @@ class OpenVinoGraph:
         described = describe(family_named(facts.family), ops, folder, facts)
         model = ops.model(list(described.outputs.values()))
         self._described, self.unused = described.without_graph(), described.unused
-        self._inputs, self._tables, self._narrow = list(ops.inputs), ops.tables, ops.narrow
+        self._tables, self._narrow = ops.tables, ops.narrow
+        self._places = {name: place for place, name in enumerate(ops.inputs)}
+        factors = {name for place in terms.places for name in (place.a, place.b)}
+        self._inputs = {name: place for name, place in self._places.items() if name not in factors}
+        self._factors: dict[int, object] = {}
         compiled = _compile(model, profile, profile.streams, _KERNELS_KEPT)
         self._requests = [compiled.create_infer_request() for _ in range(profile.slots)]
         self.lone = profile.lone and profile.streams > 1 and _constant_bytes(model) <= _LONE_BYTES
@@ -55,10 +59,15 @@ class OpenVinoGraph:
             alone = compiled if terms.targets else _compile(model, profile, 1, _LONE_KERNELS_KEPT)
             self._requests.append(alone.create_infer_request())
 
-    def run(self, batch: Sequence[Prepared], slot: int, inputs: Inputs | None = None) -> Ran:
-        packed = pack(batch)
-        fed = packed.feed(self._inputs, self._tables, inputs(packed) if inputs else {})
-        request = self._requests[slot]
+    def run(self, batch: Sequence[Prepared], slot: int, adapted: Adapted | None = None) -> Ran:
+        packed, request = pack(batch), self._requests[slot]
+        if adapted and self._factors.get(slot) is not adapted.factors:
+            # Kept from pass to pass: to set them costs as much as computing some texts.
+            for name, tensor in adapted.factors.items():
+                request.set_input_tensor(self._places[name], tensor)
+            self._factors[slot] = adapted.factors
+        given = packed.feed(self._inputs, self._tables, adapted.masks(packed) if adapted else {})
+        fed = dict(zip(self._inputs.values(), given, strict=True))
         found, seconds = in_turn(lambda: request.infer(fed, share_inputs=True, share_outputs=True))
         named = {name: found[i] for i, name in enumerate(self._described.outputs)}
         values = self._described.completed(named, batch)

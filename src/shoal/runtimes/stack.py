@@ -13,7 +13,7 @@ from shoal.families import Part
 from shoal.protocol.tensors import Array
 from shoal.runtimes.terms import Place
 
-COLUMNS = (8, 16, 32, 64, 128, 256)
+COLUMNS: tuple[int, ...] = (8, 16, *range(32, 129, 16), 192, 256)
 """Engines keep kernels for every shape they have seen."""
 
 
@@ -33,7 +33,7 @@ class Stack:
     def __init__(self, places: Sequence[Place], dtype: Any, wrap: Callable[[Array], Any]) -> None:
         self._places, self._dtype, self._wrap = places, dtype, wrap
         self._columns = 0
-        self._arrays: list[tuple[Array, Array]] = []
+        self._arrays: list[tuple[Array, ...]] = []
         self._standing: dict[str, range] = {}
         self._inputs: dict[int, dict[str, Any]] = {}
 
@@ -55,7 +55,7 @@ class Stack:
     def _first(self, columns: int) -> dict[str, Any]:
         if columns not in self._inputs:
             self._inputs[columns] = {
-                name: self._wrap(array[:columns])
+                name: self._wrap(array[:columns].reshape(-1, array.shape[-1]))
                 for place, arrays in zip(self._places, self._arrays, strict=True)
                 for name, array in zip((place.a, place.b), arrays, strict=True)
             }
@@ -66,8 +66,8 @@ class Stack:
         self._columns = columns
         self._standing, self._inputs = {}, {}
         self._arrays = [
-            (np.zeros((columns, place.width), self._dtype), np.zeros((columns, place.part.rows), self._dtype))
-            for place in self._places
+            tuple(np.zeros((columns, len(p.parts), size), self._dtype) for size in (p.width, p.rows))
+            for p in self._places
         ]
 
     def _write(self, adapter: Held, where: range) -> None:
@@ -78,14 +78,15 @@ class Stack:
             if there.stop <= where.start or where.stop <= there.start
         }
         self._standing[adapter.digest] = where
-        for place, arrays in zip(self._places, self._arrays, strict=True):
-            factors = adapter.factors.get(place.part)
-            rank = 0 if factors is None else len(factors[0])
-            for i, array in enumerate(arrays):
-                if factors is not None:
-                    array[where.start : where.start + rank] = factors[i]
-                if rank < len(where):
-                    array[where.start + rank : where.stop] = 0
+        for place, (a, b) in zip(self._places, self._arrays, strict=True):
+            for i, (part, row) in enumerate(place.parts):
+                own = a[where.start : where.stop, i], b[where.start : where.stop, i, row : row + part.rows]
+                factors = adapter.factors.get(part)
+                rank = 0 if factors is None else len(factors[0])
+                for j, array in enumerate(own):
+                    if factors is not None:
+                        array[:rank] = factors[j]
+                    array[rank:] = 0
 
 
 def rounded_up(columns: int) -> int:
