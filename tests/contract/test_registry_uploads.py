@@ -97,6 +97,19 @@ async def test_a_stale_chunk_in_the_right_place_costs_one_more_try(registry, obj
     assert await keys(objects) == {f"blobs/{file.sha256}"}
 
 
+async def test_what_one_key_sends_wrongly_does_not_spoil_the_file_of_another(registry, objects):
+    manifest, contents = model(weights(5000))
+    file = file_in(manifest)
+    data = contents[file.sha256]
+    assert await registry.receive(file, 0, weights(2000), "bad") == 2000
+    assert (await registry.missing(manifest, "good"))[file.sha256] == 0
+    assert await registry.receive(file, 0, data[:3000], "good") == 3000
+    assert await registry.receive(file, 2000, weights(2000), "bad") == 4000
+    assert await registry.receive(file, 3000, data[3000:], "good") == 5000
+    assert await objects.get(f"blobs/{file.sha256}") == data
+    assert await registry.receive(file, 4000, b"", "bad") == 5000
+
+
 @pytest.mark.parametrize("chunk", [700, 1000])
 async def test_two_who_upload_one_file_at_once_complete_it_together(registry, objects, objects_url, chunk):
     manifest, contents = model(weights(9000))

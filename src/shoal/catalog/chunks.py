@@ -1,11 +1,12 @@
 """Files that are being uploaded: their chunks in the object store, so that an upload goes on through any gateway,
 until a file is complete and its hash is right.
 
-    uploads/<sha256>.<size>/<offset>   a chunk, where the one before it ends
-    blobs/<sha256>                     a file's content
+    uploads/<sha256>.<size>[.<sender>]/<offset>   a chunk, where the one before it ends
+    blobs/<sha256>                                a file's content
 
-Two who upload the same file add to the same chunks. Chunks that do not join, left by one who was late, are not
-counted and go with the others.
+Two who upload the same file with one key add to the same chunks. Who has another key has chunks apart: what one
+sends wrongly, by mistake or not, spoils nobody else's file. Chunks that do not join, left by one who was late, are
+not counted and go with the others.
 """
 
 import asyncio
@@ -43,18 +44,19 @@ class Chunks:
             )
         return size is not None
 
-    async def here(self, file: File) -> int:
-        """How much of the file is here: what is in its chunks. Those that make it up become its blob, if whoever
-        sent the last of them died before that."""
-        chunks = await self._chunks(file)
+    async def here(self, file: File, sender: str) -> int:
+        """How much of the file is here: what is in the sender's chunks. Those that make it up become its blob, if
+        whoever sent the last of them died before that."""
+        folder = _folder(file, sender)
+        chunks = await self._chunks(folder)
         if _end(chunks) == file.size_bytes:
-            return await self._join(file, chunks)
+            return await self._join(file, folder, chunks)
         return file.size_bytes if await self.is_blob(file) else _end(chunks)
 
-    async def receive(self, file: File, offset: int, data: bytes) -> int:
+    async def receive(self, file: File, offset: int, data: bytes, sender: str) -> int:
         """See Registry.receive."""
         _check(file, offset, data)
-        here = await self.here(file)
+        here = await self.here(file, sender)
         if here == file.size_bytes:
             return here
         if len(data) == file.size_bytes:
@@ -63,10 +65,10 @@ class Chunks:
             raise _not_next(file, here)
         if not data:
             return here
-        is_ours = await self._objects.create(f"{_folder(file)}{offset:012}", data)
+        is_ours = await self._objects.create(f"{_folder(file, sender)}{offset:012}", data)
         if is_ours and offset + len(data) < file.size_bytes:
             return offset + len(data)
-        here = await self.here(file)
+        here = await self.here(file, sender)
         if here == file.size_bytes:
             return here
         raise _not_next(file, here)
@@ -77,13 +79,12 @@ class Chunks:
         await self._objects.put(blob_key(file.sha256), data)
         return len(data)
 
-    async def _join(self, file: File, chunks: list[Found]) -> int:
+    async def _join(self, file: File, folder: str, chunks: list[Found]) -> int:
         """Chunks that make up the whole file become its blob: once however many ask, and also when they have left,
         for a large file takes longer than a client may wait."""
-        folder = _folder(file)
         joining = self._joining.get(folder)
         if joining is None:
-            joining = self._joining[folder] = asyncio.create_task(self._joined(file, chunks))
+            joining = self._joining[folder] = asyncio.create_task(self._joined(file, folder, chunks))
             joining.add_done_callback(lambda done: self._ended(folder, done))
         return await asyncio.shield(joining)
 
@@ -92,18 +93,18 @@ class Chunks:
         if not joining.cancelled():
             joining.exception()  # whoever still waits is told
 
-    async def _joined(self, file: File, chunks: list[Found]) -> int:
+    async def _joined(self, file: File, folder: str, chunks: list[Found]) -> int:
         """The last chunk goes first, so that those that are left are always the file's beginning."""
         try:
             await self._objects.put_parts(blob_key(file.sha256), self._parts(file, chunks))
         except _WrongHash:
-            await self._discard(file)
+            await self._discard(folder)
             raise _wrong(file) from None
         except NotThere:  # somebody else has joined them, or found them wrong
             if await self.is_blob(file):
                 return file.size_bytes
-            raise _not_next(file, _end(await self._chunks(file))) from None
-        await self._discard(file)
+            raise _not_next(file, _end(await self._chunks(folder))) from None
+        await self._discard(folder)
         return file.size_bytes
 
     async def _parts(self, file: File, chunks: list[Found]) -> AsyncIterator[bytes]:
@@ -115,18 +116,18 @@ class Chunks:
         if digest.hexdigest() != file.sha256:
             raise _WrongHash
 
-    async def _chunks(self, file: File) -> list[Found]:
+    async def _chunks(self, folder: str) -> list[Found]:
         """Those that join, from the file's beginning."""
         joined: list[Found] = []
         end = 0
-        for found in await self._objects.list(_folder(file)):
-            if found.key == f"{_folder(file)}{end:012}":
+        for found in await self._objects.list(folder):
+            if found.key == f"{folder}{end:012}":
                 joined.append(found)
                 end += found.size_bytes
         return joined
 
-    async def _discard(self, file: File) -> None:
-        for found in reversed(await self._objects.list(_folder(file))):
+    async def _discard(self, folder: str) -> None:
+        for found in reversed(await self._objects.list(folder)):
             await self._objects.delete(found.key)
 
 
@@ -156,8 +157,9 @@ def _check(file: File, offset: int, data: bytes) -> None:
             raise InvalidInput(f"{file.path} is not a safetensors file")
 
 
-def _folder(file: File) -> str:
-    return f"{UPLOADS}{file.sha256}.{file.size_bytes}/"
+def _folder(file: File, sender: str) -> str:
+    assert sender.isalnum() or not sender
+    return f"{UPLOADS}{file.sha256}.{file.size_bytes}{'.' if sender else ''}{sender}/"
 
 
 def _end(chunks: list[Found]) -> int:

@@ -55,25 +55,26 @@ class Registry:
         """Why, of the names that the last `names` left out."""
         return self._entries.unreadable
 
-    async def missing(self, manifest: Manifest) -> dict[str, int]:
-        """What is still to be sent: sha256 → bytes of it that are here already. Files that are complete, and empty
+    async def missing(self, manifest: Manifest, sender: str = "") -> dict[str, int]:
+        """What is still to be sent: sha256 → bytes of it that `sender` has sent. Files that are complete, and empty
         ones, are left out. Raises InvalidInput, PayloadTooLarge for a manifest that is not taken."""
         check_manifest(manifest, self.limits)
         files = {file.sha256: file for file in manifest.files if file.size_bytes}
         await self._heal(set(files))
-        here = await abreast(_LOOKS_AT_ONCE, self._chunks.here, files.values())
+        here = await abreast(_LOOKS_AT_ONCE, lambda file: self._chunks.here(file, sender), files.values())
         return {
             file.sha256: size for file, size in zip(files.values(), here, strict=True) if size < file.size_bytes
         }
 
-    async def receive(self, file: File, offset: int, data: bytes) -> int:
+    async def receive(self, file: File, offset: int, data: bytes, sender: str = "") -> int:
         """The next `data` of a file, at most CHUNK_BYTES; the offset that comes next, the file's size at the end,
-        when its hash was right and its blob is there. Also for a file that is there already, whatever the offset.
+        when its hash was right and its blob is there. What one `sender`, the id of a key, has sent of a file is
+        apart from what others have. Also for a file that is there already, whatever the offset.
         With the last chunk of several the whole file is read and written once more.
 
         Raises Conflict, with the right one as its detail `offset`, for another offset than that; InvalidInput for
         more than the file's size, and, with nothing kept, for a hash that is not the file's."""
-        return await self._chunks.receive(file, offset, data)
+        return await self._chunks.receive(file, offset, data, sender)
 
     async def commit(self, manifest: Manifest) -> str:
         """The digest, by which `fetch` finds the files from now on. Raises Conflict where a file is not complete,

@@ -109,7 +109,7 @@ class PushRoutes:
     async def offer(self, asked: Asked) -> Reply:
         """Which of the files are missing, and from which byte on."""
         manifest: Manifest = await _read(Manifest, asked)
-        missing = await self._publisher.registry.missing(manifest)
+        missing = await self._publisher.registry.missing(manifest, asked.caller.id)
         told = {"digest": manifest.digest, "size_bytes": manifest.size_bytes, "missing": missing}
         return answer(200, told | {"chunk_bytes": self._chunk_bytes})
 
@@ -117,13 +117,13 @@ class PushRoutes:
         """How much of a file is here."""
         file = self._file(asked)
         try:
-            return _received(file, await self._publisher.registry.receive(file, 0, b""))
+            return _received(file, await self._publisher.registry.receive(file, 0, b"", asked.caller.id))
         except Conflict as error:
             return _received(file, int(error.detail["offset"]))
 
     async def receive(self, asked: Asked) -> Reply:
         file, offset = self._file(asked), bodies.number(asked.query, "offset")
-        return _received(file, await self._publisher.registry.receive(file, offset, asked.body))
+        return _received(file, await self._publisher.registry.receive(file, offset, asked.body, asked.caller.id))
 
     def _file(self, asked: Asked) -> File:
         """The path is only for words. Raises InvalidInput, and PayloadTooLarge for what no model may have."""
@@ -148,7 +148,7 @@ class PushRoutes:
         asked.check(name)  # 1
         manifest, dry_run = Manifest(said.files), bodies.is_set(asked.query, "dry_run")
         if contents:
-            await self._take(manifest, contents)  # 2
+            await self._take(manifest, contents, asked.caller.id)  # 2
         digest = await self._publisher.registry.commit(manifest)  # 3
         prove = Prove(name=name, digest=digest, base=said.base, facts=said.facts, reference=said.reference)
         done = await self._publisher.publish(prove, asked.caller.who, said.note, dry_run=dry_run)  # 4
@@ -162,15 +162,15 @@ class PushRoutes:
             raise UnsupportedMediaType("a model is described as JSON or msgpack, or comes as a form; not as YAML")
         return await _read(bodies.Push, asked), {}
 
-    async def _take(self, manifest: Manifest, contents: Mapping[str, bytes]) -> None:
+    async def _take(self, manifest: Manifest, contents: Mapping[str, bytes], sender: str) -> None:
         registry = self._publisher.registry
-        missing = await registry.missing(manifest)
+        missing = await registry.missing(manifest, sender)
         for file in manifest.files:
             offset = missing.pop(file.sha256, file.size_bytes)
             while offset < file.size_bytes:
                 part = contents[file.path][offset : offset + CHUNK_BYTES]
                 try:
-                    offset = await registry.receive(file, offset, part)
+                    offset = await registry.receive(file, offset, part, sender)
                 except Conflict as error:  # somebody else sends the same file
                     offset = int(error.detail["offset"])
 
