@@ -78,6 +78,8 @@ def test_gc_removes_copies_and_what_came_of_others_and_keeps_what_was_measured_o
     (store.copies.coming(B) / "part").write_bytes(b"x")
     (tmp_path / "measured").mkdir()
     (tmp_path / "measured" / f"{A[:32]}.openvino.json").write_text("{}")
+    with store.copies.alone(B):
+        assert {leftover.path.name for leftover in store.leftovers()} == {A}, "B is on its way"
     paths = {leftover.path.name for leftover in store.collect()}
     assert paths == {A, B}
     assert store.copies.all() == {}

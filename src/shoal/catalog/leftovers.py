@@ -27,9 +27,8 @@ def find(home: Path, digests: set[str] | None) -> Iterator[Leftover]:
     """`digests` are the artifacts that records name; None, where that is not known, spares all of them."""
     for path in _entries(home / "staging"):
         yield Leftover(path, _size(path), "left by an add that did not finish")
-    for folder in ("downloads", "fetching"):
-        for path in _entries(home / folder):
-            yield Leftover(path, _size(path), "a download that did not finish")
+    for path in (*_entries(home / "downloads"), *_not_coming(home)):
+        yield Leftover(path, _size(path), "a download that did not finish")
     copies = [path for path in _entries(home / "fetched") if DIGEST.fullmatch(path.name)]
     for path in copies:
         yield Leftover(path, _size(path), "a copy of a pushed model, which is fetched again when it is asked for")
@@ -59,6 +58,18 @@ def remove(leftover: Leftover) -> None:
         shutil.rmtree(leftover.path)
     else:
         leftover.path.unlink(missing_ok=True)
+
+
+def _not_coming(home: Path) -> list[Path]:
+    """Copies that no process is fetching now."""
+    from shoal.catalog.copies import Copies  # which takes the shape of a digest from here
+
+    found = []
+    for path in _entries(home / "fetching"):
+        if DIGEST.fullmatch(path.name):
+            with Copies(home).alone(path.name) as is_ours:
+                found += [path] * is_ours
+    return found
 
 
 def _entries(folder: Path) -> list[Path]:

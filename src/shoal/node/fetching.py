@@ -15,7 +15,7 @@ from shoal.catalog.leftovers import DIGEST
 from shoal.catalog.registry import Registry
 from shoal.catalog.store import Store
 from shoal.observe import log as logs
-from shoal.protocol.errors import ModelNotFound, NotFound
+from shoal.protocol.errors import ModelNotFound, NotFound, ResourceExhausted
 
 log = logging.getLogger("shoal.node")
 AT_ONCE = 4
@@ -88,7 +88,10 @@ class Fetching:
                     if self._copies.used(digest):
                         return self._copies.path(digest)
                     if is_ours:
-                        return await self._fetch(digest)
+                        try:
+                            return await self._fetch(digest)
+                        except OSError as error:  # of this disk
+                            raise ResourceExhausted(f"its files cannot be kept here: {error}") from error
                 await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _fetch(self, digest: str) -> Path:
