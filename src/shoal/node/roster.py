@@ -120,7 +120,7 @@ class Roster:
         before = self.adapters
         self.adapters = {name: old if (old := before.get(name)) == new else new for name, new in adapters.items()}
         for name in self.adapters.keys() - before.keys():
-            self._scheduler.named_adapter(self.adapters[name])
+            self._scheduler.taking.named(self.adapters[name])
         digests = {model.digest for model in adapters.values()}
         for name, old in before.items():
             if old.digest not in digests:

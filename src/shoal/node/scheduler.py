@@ -90,12 +90,6 @@ class Scheduler:
         if not line.busy and not line.replicas:
             del self.lines[name]
 
-    def named_adapter(self, adapter: Model) -> None:
-        """Where a replica has these files already, by another name or as what was being proved."""
-        for replica in self.workers.values():
-            if (held := replica.shelf.held.get(adapter.digest)) is not None:
-                held.name = adapter.name
-
     def _let_go(self, line: Line, now: float) -> None:
         if not line.replicas and line.successor is not None:
             line.become(*line.successor)

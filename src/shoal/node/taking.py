@@ -135,6 +135,12 @@ class Taking:
             ):
                 self._drop(replica, digest)
 
+    def named(self, adapter: Model) -> None:
+        """Replicas may have its files already, under another name or from its proof."""
+        for replica in self._workers.values():
+            if (held := replica.shelf.held.get(adapter.digest)) is not None:
+                held.name = adapter.name
+
     def replaced(self, old: Model, new: Model | None, now: float) -> None:
         """An adapter's files are others now, or it was removed: what is not begun is computed with the new ones,
         what is begun with the old; those are the first to go when there is nothing more to do with them."""
