@@ -13,11 +13,23 @@ pytest.importorskip("peft")
 
 import peft
 import torch
-from test_family_parity import CASES, ENGINES, LIMIT, encoder_facts, reference, some_items, worst_cosine, written
+from sentence_transformers import SentenceTransformer
+from test_family_parity import (
+    CASES,
+    ENGINES,
+    LIMIT,
+    encoder_facts,
+    reference,
+    rows,
+    some_items,
+    worst_cosine,
+    written,
+)
 
 from shoal.protocol.facts import Facts, Profile, Sparse
 from shoal.protocol.items import Item
 from shoal.runtimes import Adapting, Runtime, open_runtime
+from shoal.testing.checkpoints import tiny_encoder
 
 pytestmark = [
     pytest.mark.models,
@@ -78,8 +90,8 @@ def test_each_text_gets_the_vector_that_peft_gives_with_its_adapter(tmp_path, ca
             for one, other in (("", "one"), ("", "two"), ("one", "two")):
                 assert worst_cosine(expected[one], expected[other]) < 0.99
         every = mixed(items)
-        rows = runtime.run(runtime.prepare([item for _, item in every]), 0).rows
-        found = np.stack([row["dense"] for row in rows])
+        computed = runtime.run(runtime.prepare([item for _, item in every]), 0).rows
+        found = np.stack([row["dense"] for row in computed])
         wanted = np.stack([expected[item.adapter][i] for i, item in every])
         bar = 0.999 if runtime.profile.dtype == "bf16" else 0.9999
         assert worst_cosine(found, wanted) >= bar, (engine, dtype)
@@ -105,8 +117,8 @@ def test_each_pair_gets_the_score_that_peft_gives_with_its_adapter(tmp_path, cas
             for one, other in (("", "one"), ("", "two"), ("one", "two")):
                 assert np.abs(np.subtract(expected[one], expected[other])).max() > 0.01
         every = mixed(items)
-        rows = runtime.run(runtime.prepare([item for _, item in every]), 0).rows
-        for (i, item), row in zip(every, rows, strict=True):
+        computed = runtime.run(runtime.prepare([item for _, item in every]), 0).rows
+        for (i, item), row in zip(every, computed, strict=True):
             assert abs(row["score"] - expected[item.adapter][i]) <= 2e-4, engine
 
 
@@ -130,8 +142,42 @@ def test_each_text_gets_the_sparse_vector_that_peft_gives_with_its_adapter(tmp_p
             for one, other in (("", "one"), ("", "two"), ("one", "two")):
                 assert np.abs(np.subtract(expected[one], expected[other])).max() > 0.01
         every = mixed(items)
-        rows = runtime.run(runtime.prepare([item for _, item in every]), 0).rows
-        for (i, item), row in zip(every, rows, strict=True):
+        computed = runtime.run(runtime.prepare([item for _, item in every]), 0).rows
+        for (i, item), row in zip(every, computed, strict=True):
             found = np.zeros_like(expected[""][i])
             found[row["sparse.indices"]] = row["sparse.values"]
             assert np.abs(found - expected[item.adapter][i]).max() <= 2e-4, engine
+
+
+@pytest.mark.parametrize("writer", ["peft", "peft around it all", "sentence-transformers", "transformers", "bf16"])
+def test_adapters_are_read_as_each_library_writes_them(tmp_path, monkeypatch, writer):
+    # transformers asks for a PEFT newer than the one beside it here; what it writes is the same.
+    monkeypatch.setattr("transformers.integrations.peft.MIN_PEFT_VERSION", "0.18.0")
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    facts = tiny_encoder(base)
+    texts = ["fish", "paris is the capital of france", "the small shoal swim"]
+    model = SentenceTransformer(str(base), device="cpu")
+    plain = model.encode(texts)
+    config = peft.LoraConfig(r=4, init_lora_weights=False, target_modules=["query", "dense"])
+    torch.manual_seed(1)
+    if writer == "sentence-transformers":
+        model.add_adapter(config)
+        model.save_pretrained(str(adapter))
+    elif writer == "transformers":
+        model[0].model.add_adapter(config)
+        model[0].model.save_pretrained(adapter)
+    else:
+        made = peft.get_peft_model(model if writer == "peft around it all" else model[0].model, config)
+        factors = [weight for name, weight in made.named_parameters() if ".lora_" in name]
+        for weight in factors if writer == "bf16" else []:
+            weight.data = weight.to(torch.bfloat16)
+        made.save_pretrained(adapter)
+        made.float()
+    expected = model.eval().encode(texts)
+    assert worst_cosine(expected, plain) < 0.99
+    for engine in ("openvino", "pytorch"):
+        runtime = open_runtime(base, facts, Profile(runtime=engine))
+        assert isinstance(runtime, Adapting)
+        runtime.take_adapter("own", adapter)
+        found = rows(runtime, runtime.prepare([Item(text, adapter="own") for text in texts]), "dense")
+        assert worst_cosine(found, expected) >= 0.9999
