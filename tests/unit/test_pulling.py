@@ -7,6 +7,7 @@ import pytest
 from shoal.node.cost import Cost
 from shoal.node.pulling import (
     HELD_BYTES,
+    MOST_JOBS,
     Device,
     Hand,
     Pull,
@@ -83,6 +84,15 @@ def test_somewhat_more_jobs_are_asked_for_than_usually_fill_a_window():
 
 def test_what_waits_here_is_not_asked_for_again():
     assert among(hand(held=100)).tokens == pytest.approx(4800)
+
+
+@pytest.mark.parametrize("b", [0.0, 1e-300, 1e-12])
+def test_where_a_token_was_learned_to_cost_nothing_windows_are_large_but_have_an_end(b):
+    """Measurements that are all noise give such a price."""
+    cost = Cost(a=0.002, b=b)
+    assert among(hand(), cost=cost).tokens == 64 * 384
+    assert 0 < among(hand(held=100), cost=cost).jobs <= MOST_JOBS
+    assert alone(hand(), cost).tokens == 8 * 384
 
 
 def test_several_devices_ask_for_those_that_will_be_free():

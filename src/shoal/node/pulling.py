@@ -12,6 +12,8 @@ LATE_SHARE, LATE_OF_TARGET = 0.25, 0.2
 """A window is late when it takes this much longer than predicted, as a share of the prediction or of the latency
 target, whichever is more: 20 ms for a target of 100 (PULL.md)."""
 MOST_JOBS = 2048
+MOST_BATCHES = 64.0
+"""In one window: where a token was learned to cost nothing, a good batch would have no end."""
 MORE_JOBS = 1.5
 """How many more jobs are asked for than would fill a window, were they of the usual size."""
 
@@ -74,7 +76,7 @@ def among_others(
     2. No device will be free before an answer could be here: ask when one will; if all are late, when one is not.
     3. A window for each that will, less what waits here.
     """
-    window = window_tokens(cost, padding, target_s)
+    window = min(window_tokens(cost, padding, target_s), MOST_BATCHES * hand.batch_tokens)
     by = now + lead_s
     free = [device for device in hand.devices if device.due_at <= by]
     if hand.held_tokens >= window * max(1, sum(device.streams for device in free)):
