@@ -391,6 +391,21 @@ def test_of_two_pushes_of_one_name_at_once_each_is_whole_or_refused(running, htt
     assert sorted(version["version"] for version in state["versions"]) == list(range(1, len(done) + 1))
 
 
+def test_a_push_that_is_sent_again_joins_the_one_under_way(running, http, tmp_path):
+    """As a client does that lost its connection, when the server does not know yet that it did."""
+    folder = encoder(tmp_path / "m", 25)
+    said = {"name": "team/again", "files": files_of(folder)}
+    for file in said["files"]:
+        place = f"/v1/uploads/{file['sha256']}?offset=0&size={file['size_bytes']}"
+        http.put(place, content=(folder / file["path"]).read_bytes()).raise_for_status()
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(
+            pool.map(lambda _: httpx.post(f"{running.url}{NAMES}", json=said, timeout=WITHIN_S), "1234")
+        )
+    assert {(answer.status_code, answer.json().get("version")) for answer in answers} == {(201, 1)}
+    assert http.get(f"{NAMES}/team/again").json()["changes"] == 1
+
+
 def uploaded(objects: Path) -> int:
     """Bytes of files that are not complete yet."""
     sizes = []

@@ -56,8 +56,8 @@ class Registry:
         return self._entries.unreadable
 
     async def missing(self, manifest: Manifest, sender: str = "") -> dict[str, int]:
-        """What is still to be sent: sha256 → bytes of it that `sender` has sent. Files that are complete, and empty
-        ones, are left out. Raises InvalidInput, PayloadTooLarge for a manifest that is not taken."""
+        """What is still to be sent: sha256 → bytes of it that `sender` has sent. Files that are complete, and
+        empty ones, are left out. Raises InvalidInput, PayloadTooLarge for a manifest that is not taken."""
         check_manifest(manifest, self.limits)
         files = {file.sha256: file for file in manifest.files if file.size_bytes}
         await self._heal(set(files))

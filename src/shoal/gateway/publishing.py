@@ -44,6 +44,14 @@ class Published(msgspec.Struct, frozen=True):
     version: Version | None = None
 
 
+class _UnderWay:
+    """A push that is being proved, and how many wait for what it comes to."""
+
+    def __init__(self, asked: Prove, dry_run: bool, doing: "asyncio.Task[Published]") -> None:
+        self.asked, self.dry_run, self.doing = asked, dry_run, doing
+        self.waiting = 0
+
+
 class Publisher:
     """`nodes` are those that compute, as they last told of themselves; `announce` tells everyone of a state."""
 
@@ -60,33 +68,44 @@ class Publisher:
         """`objects` is the id of the registry's object store."""
         self._queue, self.registry, self._models, self._nodes = queue, registry, models, nodes
         self._announce, self._objects, self._within_s = announce, objects, within_s
-        self._pushing: set[str] = set()
+        self._pushing: dict[str, _UnderWay] = {}
         self._writing: set[asyncio.Task[NameState]] = set()
 
     async def publish(self, asked: Prove, who: str, note: str = "", *, dry_run: bool = False) -> Published:
         """Prove an artifact that was committed, and make it the current version of its name, unless `dry_run`.
 
-        1. The name can be had, and nobody else is pushing it here. 2. The base is there. 3. A node proves it.
-        4. The ledger has it: unless another was quicker. 5. Everyone is told.
+        1. The same is being pushed here: a client that lost its connection asks again before we know that it did,
+        and waits for the same answer. 2. The name can be had, and nobody else is pushing it here. 3. The base is
+        there. Then `_published`, as long as anybody waits for it.
         Raises Conflict, InvalidInput, ModelNotFound, and what a node refused it with.
         """
-        name = asked.name
         proof.check_facts(asked.facts)
-        self.check(name, asked.base)  # 1, 2
-        self._pushing.add(name)
+        under_way = self._pushing.get(asked.name)
+        if under_way is None or (under_way.asked, under_way.dry_run) != (asked, dry_run):  # 1
+            self.check(asked.name, asked.base)  # 2, 3
+            doing = asyncio.create_task(self._published(asked, who, note, dry_run))
+            under_way = self._pushing[asked.name] = _UnderWay(asked, dry_run, doing)
+        under_way.waiting += 1
         try:
-            before = await self.registry.state(name)
-            proved = await self._prove(asked)  # 3
-            if dry_run:
-                return Published(proved)
-            change = Pushed(
-                at=time.time(), who=who, note=note, digest=asked.digest, card=proved.card, facts=proved.facts,
-                size_bytes=proved.size_bytes, base=proved.base, base_digest=proved.base_digest,
-            )  # fmt: skip
-            state = await self._append(name, change, before.number)  # 4, 5
-            return Published(proved, state.versions[state.current])
+            return await asyncio.shield(under_way.doing)
         finally:
-            self._pushing.discard(name)
+            under_way.waiting -= 1
+            if not under_way.waiting:
+                under_way.doing.cancel()
+                self._pushing.pop(asked.name, None)
+
+    async def _published(self, asked: Prove, who: str, note: str, dry_run: bool) -> Published:
+        """4. A node proves it. 5. The ledger has it: unless another was quicker. 6. Everyone is told."""
+        before = await self.registry.state(asked.name)
+        proved = await self._prove(asked)  # 4
+        if dry_run:
+            return Published(proved)
+        change = Pushed(
+            at=time.time(), who=who, note=note, digest=asked.digest, card=proved.card, facts=proved.facts,
+            size_bytes=proved.size_bytes, base=proved.base, base_digest=proved.base_digest,
+        )  # fmt: skip
+        state = await self._append(asked.name, change, before.number)  # 5, 6
+        return Published(proved, state.versions[state.current])
 
     def check(self, name: str, base: str = "") -> None:
         """What can be said before a file is here. Raises Conflict, InvalidInput, ModelNotFound."""
