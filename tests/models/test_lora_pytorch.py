@@ -31,7 +31,9 @@ from test_pytorch import (
     worst,
     write_transformer,
 )
+from test_pytorch_generative import write_ranker
 
+from shoal.catalog.store import Store
 from shoal.protocol.errors import InferenceError, ModelLoadFailed
 from shoal.protocol.facts import Dense as DenseFacts
 from shoal.protocol.facts import MultiVector, Sparse
@@ -215,6 +217,17 @@ def test_token_vectors_are_adapted_below_their_projection(tmp_path):
     runtime = taken(opened(tmp_path / "saved", facts), tmp_path / "adapters")
     items = [Item(text, kinds=("multivector",), is_query=False) for text in TEXTS]
     check(runtime, items, expected, "multivector")
+
+
+def test_a_language_model_that_scores_is_adapted(tmp_path):
+    write_ranker(tmp_path / "ranker")
+    model = Store(tmp_path / "home").add(tmp_path / "ranker" / "saved", name="acme/ranker")
+    expected = references(
+        tmp_path / "adapters", lambda: CrossEncoder(str(model.folder), device="cpu"),
+        lambda reference: reference.predict(PAIRS),
+    )  # fmt: skip
+    runtime = taken(opened(model.folder, model.facts), tmp_path / "adapters")
+    check(runtime, [Item(query, pair=document) for query, document in PAIRS], expected, "score", bar=1e-4)
 
 
 def test_bf16_is_near_peft_in_fp32(minilm, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -207,7 +208,7 @@ def test_the_cheap_check_says_what_the_adapter_is(tmp_path, base):
         ({"rank_pattern": {"": 4}}, "has the key"),
         ({"rank_pattern": {f"a{i}.*": 4 for i in range(17)}}, "over 16 with"),
         ({"rank_pattern": {"\ud800": 4}}, "has the key"),
-        ({"r": 4}, r"has the shape \(8, 32\); rank 4 and the base ask for \(4, 32\)"),
+        ({"r": 4}, r"has the shape \(8, 32\); its rank and the base ask for \(4, 32\)"),
         ({"rank_pattern": {"query": 4}}, r"has the shape \(8, 32\)"),
         ({"lora_alpha": 1e6}, None),
     ],
@@ -310,6 +311,30 @@ def test_every_tensor_has_to_be_a_factor_of_the_bases_own_layers(tmp_path, base,
     with pytest.raises(ModelLoadFailed, match=reason) as refused:
         read_adapter(folder, sites)
     assert len(refused.value.message) < 600
+
+
+def test_a_tensor_of_gigabytes_is_refused_by_its_shape_and_not_read(tmp_path, base, sites):
+    folder = write_adapter(tmp_path / "a", base, targets=["query"])
+    rows = 2**30 // WIDTH
+    told = json.dumps({f"{KEY}A.weight": {"dtype": "F16", "shape": [rows, WIDTH], "data_offsets": [0, 2**31]}})
+    with (folder / WEIGHTS).open("wb") as file:
+        file.write(len(told).to_bytes(8, "little") + told.encode())
+        file.truncate(8 + len(told) + 2**31)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelLoadFailed, match="has lora_A and no lora_B"):
+            read_adapter(folder, sites)
+        said = json.loads(told) | {f"{KEY}B.weight": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}
+        told = json.dumps(said)
+        with (folder / WEIGHTS).open("r+b") as file:
+            file.write(len(told).to_bytes(8, "little") + told.encode())
+            file.truncate(8 + len(told) + 2**31)
+        with pytest.raises(ModelLoadFailed, match=rf"has the shape \({rows}, {WIDTH}\)"):
+            read_adapter(folder, sites)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+        (folder / WEIGHTS).unlink()
 
 
 def test_pickled_factors_are_never_read(tmp_path, base, sites):

@@ -83,4 +83,11 @@ def test_a_header_that_is_nested_too_deeply_is_refused(tmp_path):
     told = b'{"a":' + b"[" * 100_000
     (tmp_path / WEIGHTS).write_bytes(len(told).to_bytes(8, "little") + told)
     with pytest.raises(ModelLoadFailed, match="cannot read"):
-        list(read_tensors(tmp_path / WEIGHTS, ["F32"]))
+        list(read_tensors(tmp_path / WEIGHTS, ["F32"], 10**6))
+
+
+def test_a_header_over_the_limit_is_not_read(tmp_path):
+    told = b'{"a":' + b" " * 2000 + b"1}"
+    (tmp_path / WEIGHTS).write_bytes(len(told).to_bytes(8, "little") + told)
+    with pytest.raises(ModelLoadFailed, match="or than 1000 bytes"):
+        list(read_tensors(tmp_path / WEIGHTS, ["F32"], 1000))

@@ -18,12 +18,13 @@ from shoal.families.lora_config import read_config as read_config
 from shoal.families.lora_factors import Factors as Factors
 from shoal.families.lora_factors import Sites as Sites
 from shoal.families.lora_factors import as_sites, with_other_names
-from shoal.families.weights import read_tensors
+from shoal.families.weights import as_fp32, read_tensors
 from shoal.protocol.errors import ModelLoadFailed
 from shoal.protocol.tensors import Array
 
 WEIGHTS = "adapter_model.safetensors"
 _DTYPES = ("F32", "F16", "BF16")
+_MAX_HEADER_BYTES = 10_000_000
 _NAME = re.compile(r"(?:base_model\.model\.)?([\w.-]{1,200}?)\.lora_([AB])(?:\.default)?\.weight", re.ASCII)
 _DROPPED = re.compile(r"(?:0\.)?(?:[A-Za-z_]+\.){0,3}")
 """What a trained model's path may have before a base's: its own prefix, and sentence-transformers' wrapping."""
@@ -53,7 +54,7 @@ def read_adapter(folder: Path, sites: Sites) -> dict[str, Factors]:
         raise ModelLoadFailed(f"an adapter's factors are read from {WEIGHTS}; {why}")
     known = with_other_names(sites)
     pairs: dict[str, _Pair] = {}
-    for name, tensor in read_tensors(folder / WEIGHTS, _DTYPES):
+    for name, tensor in read_tensors(folder / WEIGHTS, _DTYPES, _MAX_HEADER_BYTES):
         _place(pairs, name, tensor, known)
     if not pairs:
         raise ModelLoadFailed(f"{WEIGHTS} holds no factors")
@@ -95,17 +96,22 @@ def _factors(config: AdapterConfig, pair: _Pair, rows: int, columns: int) -> Fac
     if not config.is_target(pair.path):
         raise ModelLoadFailed(f"layer {pair.path!r} has factors, and target_modules does not name it")
     rank = chosen(config.rank_pattern, pair.path, config.rank)
-    for side, tensor, shape in (("A", a, (rank, columns)), ("B", b, (rows, rank))):
-        if tensor.shape != shape:
-            raise ModelLoadFailed(
-                f"lora_{side} of layer {pair.path!r} has the shape {tensor.shape}; rank {rank} and the base "
-                f"ask for {shape}"
-            )
-        if not np.isfinite(tensor).all():
-            raise ModelLoadFailed(f"lora_{side} of layer {pair.path!r} has values that are not finite")
+    a, b = _checked(a, (rank, columns), pair.path, "A"), _checked(b, (rows, rank), pair.path, "B")
     alpha = chosen(config.alpha_pattern, pair.path, config.alpha)
     with np.errstate(over="ignore"):
         scaled = b * np.float32(alpha / (math.sqrt(rank) if config.rslora else rank))
     if not np.isfinite(scaled).all():
         raise ModelLoadFailed(f"lora_B of layer {pair.path!r} times its scale, alpha {alpha}, is not finite")
-    return Factors(np.ascontiguousarray(a), scaled)
+    return Factors(a, scaled)
+
+
+def _checked(tensor: Array, shape: tuple[int, int], path: str, side: str) -> Array:
+    """A copy in fp32, out of the file; not before its size is known to be right."""
+    if tensor.shape != shape:
+        raise ModelLoadFailed(
+            f"lora_{side} of layer {path!r} has the shape {tensor.shape}; its rank and the base ask for {shape}"
+        )
+    copied = np.array(as_fp32(tensor))
+    if not np.isfinite(copied).all():
+        raise ModelLoadFailed(f"lora_{side} of layer {path!r} has values that are not finite")
+    return copied

@@ -53,7 +53,7 @@ class Table:
 
     def take(self, index: Array) -> Array:
         """index [tokens] → a new array [tokens, width], fp32. Called by several threads at once."""
-        rows = _as_fp32(self._rows.take(index, axis=0))
+        rows = as_fp32(self._rows.take(index, axis=0))
         self._taken += len(index)
         if self._taken >= _ROWS_KEPT and hasattr(self._mapped, "madvise"):
             self._taken = 0
@@ -77,7 +77,7 @@ class Checkpoint:
 
     def weight(self, name: str, *shape: int) -> Array:
         """The weight `name` as fp32. It has to have this shape, where -1 stands for any length."""
-        return _as_fp32(self._stored(name, shape)[0])
+        return as_fp32(self._stored(name, shape)[0])
 
     def table(self, name: str, rows: int, width: int) -> Table:
         """The weight `name`, left in its file. It has to have this shape, where -1 stands for any length."""
@@ -134,15 +134,24 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_tensors(path: Path, dtypes: Collection[str]) -> Iterator[tuple[str, Array]]:
-    """Every tensor of a safetensors file, as fp32. Raises ModelLoadFailed, also where one is of another dtype than
-    `dtypes`, in the names of the format."""
-    for name, stored in _map_tensors(path):
+def read_tensors(path: Path, dtypes: Collection[str], header_bytes: int) -> Iterator[tuple[str, Array]]:
+    """Every tensor of a safetensors file, in its file and as it is there, for `as_fp32`. Raises ModelLoadFailed,
+    also where one is of another dtype than `dtypes`, in the names of the format, or where the header is larger."""
+    for name, stored in _map_tensors(path, header_bytes):
         array = stored.array
         if isinstance(array, str) or array.dtype not in [np.dtype(_DTYPES[dtype]) for dtype in dtypes]:
             found = array if isinstance(array, str) else array.dtype
-            raise ModelLoadFailed(f"tensor {name!r} is of dtype {found}; known here: {', '.join(dtypes)}")
-        yield name, _as_fp32(array)
+            raise ModelLoadFailed(
+                f"tensor {name[:200]!r} is of dtype {found!s:.40}; known here: {', '.join(dtypes)}"
+            )
+        yield name, array
+
+
+def as_fp32(array: Array) -> Array:
+    """The same numbers; bits of bfloat16 come as u2."""
+    if array.dtype == np.dtype("<u2"):
+        return (array.astype("<u4") << 16).view("<f4")
+    return array.astype("<f4", copy=False)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -165,13 +174,7 @@ def _plain(name: str) -> str:
     return name
 
 
-def _as_fp32(array: Array) -> Array:
-    if array.dtype == np.dtype("<u2"):
-        return (array.astype("<u4") << 16).view("<f4")
-    return array.astype("<f4", copy=False)
-
-
-def _map_tensors(path: Path) -> Iterator[tuple[str, _Stored]]:
+def _map_tensors(path: Path, header_bytes: int = _MAX_HEADER_BYTES) -> Iterator[tuple[str, _Stored]]:
     """Views on a private mapping of the file: engines insist on memory that could be written.
 
     Format: u64 length, a JSON header of that length, then the data.
@@ -181,8 +184,8 @@ def _map_tensors(path: Path) -> Iterator[tuple[str, _Stored]]:
         with path.open("rb") as file:
             mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
         start = 8 + int.from_bytes(mapped[:8], "little")
-        if start > min(len(mapped), _MAX_HEADER_BYTES):
-            raise ValueError("its header is longer than the file")
+        if start > min(len(mapped), header_bytes):
+            raise ValueError(f"its header is longer than the file, or than {header_bytes} bytes")
         header: dict[str, dict[str, Any]] = json.loads(bytes(mapped[8:start]))
         header.pop("__metadata__", None)
         for name, entry in header.items():
