@@ -20,6 +20,7 @@ from shoal.protocol.errors import InvalidInput, PayloadTooLarge, over_limit
 
 MAX_ARTIFACT_BYTES = 10_000_000_000
 MAX_ARTIFACT_FILES = 1000
+MAX_UNFINISHED_BYTES = 20_000_000_000
 _SHA256 = re.compile("[0-9a-f]{64}")
 OF_NOTHING = hashlib.sha256().hexdigest()
 _MAX_PATH_BYTES = 400
@@ -50,10 +51,12 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What one artifact may have: --max-artifact-bytes, --max-artifact-files."""
+    """What one artifact may have: --max-artifact-bytes, --max-artifact-files. And all together that is no version
+    of any name yet, or no more: --max-unfinished-bytes."""
 
     artifact_bytes: int = MAX_ARTIFACT_BYTES
     artifact_files: int = MAX_ARTIFACT_FILES
+    unfinished_bytes: int = MAX_UNFINISHED_BYTES
 
 
 class Read(msgspec.Struct, frozen=True):

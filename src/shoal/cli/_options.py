@@ -38,6 +38,7 @@ MaxUnreadBytes = Annotated[int, typer.Option(min=1, help="Bytes of answers that 
 MaxConnections = Annotated[int, typer.Option(min=1)]
 MaxArtifactBytes = Annotated[int, typer.Option(min=1, help="Bytes of one pushed model.")]
 MaxArtifactFiles = Annotated[int, typer.Option(min=1, help="Files of one pushed model.")]
+MaxUnfinishedBytes = Annotated[int, typer.Option(min=1, help="Bytes sent that are no version of any model.")]
 MaxItems = Annotated[int, typer.Option(min=1, help="Items in one request.")]
 QueueJobs = Annotated[int, typer.Option(min=1, help="Jobs that may wait for one model.")]
 QueueBytes = Annotated[int, typer.Option(min=1, help="Bytes that may wait for one model.")]

@@ -124,7 +124,9 @@ async def ended(tasks: "list[asyncio.Task[None]]") -> None:
 
 def registry_of(objects: Objects, settings: GatewaySettings) -> Registry:
     """With what one pushed model may have."""
-    limits = manifests.Limits(settings.max_artifact_bytes, settings.max_artifact_files)
+    limits = manifests.Limits(
+        settings.max_artifact_bytes, settings.max_artifact_files, settings.max_unfinished_bytes
+    )
     return Registry(objects, limits)
 
 

@@ -14,6 +14,7 @@ from shoal.catalog.manifests import File, Manifest
 from shoal.catalog.names import check_name
 from shoal.catalog.proof import Prove
 from shoal.catalog.registry import CHUNK_BYTES
+from shoal.catalog.unfinished import Unfinished
 from shoal.dialects import Reply
 from shoal.gateway import push_bodies as bodies
 from shoal.gateway.access import ANY_KEY, ANY_PUSH, Caller
@@ -97,6 +98,7 @@ class PushRoutes:
     def __init__(self, publisher: Publisher, chunk_bytes: int = CHUNK_BYTES) -> None:
         """`chunk_bytes` is the most that one part of a file may have here."""
         self._publisher, self._chunk_bytes = publisher, chunk_bytes
+        self._unfinished = Unfinished(publisher.registry)
 
     async def limits(self, asked: Asked) -> Reply:
         """What is taken; with ?name=, and ?base=, also whether that can be pushed by whoever asks."""
@@ -110,6 +112,8 @@ class PushRoutes:
         """Which of the files are missing, and from which byte on."""
         manifest: Manifest = await _read(Manifest, asked)
         missing = await self._publisher.registry.missing(manifest, asked.caller.id)
+        sizes = {file.sha256: file.size_bytes for file in manifest.files}
+        await self._unfinished.look(sum(sizes[sha256] - offset for sha256, offset in missing.items()))
         told = {"digest": manifest.digest, "size_bytes": manifest.size_bytes, "missing": missing}
         return answer(200, told | {"chunk_bytes": self._chunk_bytes})
 
@@ -123,6 +127,7 @@ class PushRoutes:
 
     async def receive(self, asked: Asked) -> Reply:
         file, offset = self._file(asked), bodies.number(asked.query, "offset")
+        await self._unfinished.take(len(asked.body))
         return _received(file, await self._publisher.registry.receive(file, offset, asked.body, asked.caller.id))
 
     def _file(self, asked: Asked) -> File:
@@ -169,6 +174,7 @@ class PushRoutes:
             offset = missing.pop(file.sha256, file.size_bytes)
             while offset < file.size_bytes:
                 part = contents[file.path][offset : offset + CHUNK_BYTES]
+                await self._unfinished.take(len(part))
                 try:
                     offset = await registry.receive(file, offset, part, sender)
                 except Conflict as error:  # somebody else sends the same file

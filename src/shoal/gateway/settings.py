@@ -2,7 +2,7 @@
 
 import msgspec
 
-from shoal.catalog.manifests import MAX_ARTIFACT_BYTES, MAX_ARTIFACT_FILES
+from shoal.catalog.manifests import MAX_ARTIFACT_BYTES, MAX_ARTIFACT_FILES, MAX_UNFINISHED_BYTES
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,5 +21,6 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     max_timeout_s: float = 600.0
     max_artifact_bytes: int = MAX_ARTIFACT_BYTES
     max_artifact_files: int = MAX_ARTIFACT_FILES
+    max_unfinished_bytes: int = MAX_UNFINISHED_BYTES
     keys: frozenset[bytes] = frozenset()
     access_log: bool = False

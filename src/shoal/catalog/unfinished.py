@@ -1,0 +1,103 @@
+"""How much of an object store is taken up by what no version of any name needs: chunks of files that are not whole
+yet, files of models that were never proved, or were removed. Whoever may push may send such; it is bounded.
+
+Counts seldom, and adds what came since. Knows sizes by key; what is swept and when is sweeping's.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from shoal.catalog.chunks import BLOBS, UPLOADS, blob_key
+from shoal.catalog.registry import ARTIFACTS, Registry
+from shoal.catalog.sweeping import sweep
+from shoal.protocol.errors import ModelLoadFailed, NotFound, ResourceExhausted, ShoalError, over_limit
+
+COUNTED_FOR_S = 60.0
+"""Several gateways take in files: what the others took is known that much later."""
+FULL_FOR_S = 2.0
+SWEPT_OLDER_S = 3600.0
+"""Where there is no room, what nobody went on with for that long goes at once, and not after a day."""
+
+
+class Unfinished:
+    """For one event loop. The limit is that of `registry.limits`."""
+
+    def __init__(self, registry: Registry, clock: Callable[[], float] = time.monotonic) -> None:
+        self._registry, self._clock = registry, clock
+        self._bytes = 0
+        self._counted_at: float | None = None
+        self._counting: asyncio.Task[None] | None = None
+        self._files: dict[str, frozenset[str]] = {}  # by digest: the keys of its blobs
+
+    async def take(self, size_bytes: int) -> None:
+        """So much more comes. Raises ResourceExhausted, naming the limit, where there is no room for it."""
+        await self.look(size_bytes)
+        self._bytes += size_bytes
+
+    async def look(self, size_bytes: int) -> None:
+        """Whether there is room for so much. Raises ResourceExhausted.
+
+        1. By what is known. 2. Counted anew. 3. Once what is old was swept.
+        """
+        limit = self._registry.limits.unfinished_bytes
+        if self._age_s() < COUNTED_FOR_S and self._bytes + size_bytes <= limit:  # 1
+            return
+        if self._age_s() >= FULL_FOR_S:
+            if self._counting is None:
+                self._counting = asyncio.create_task(self._count(size_bytes))  # 2, 3
+                self._counting.add_done_callback(self._ended)
+            await asyncio.shield(self._counting)
+        if self._bytes + size_bytes > limit:
+            raise over_limit(
+                ResourceExhausted, "what was sent and is no version of any model", seen=self._bytes + size_bytes,
+                limit=limit, setting="--max-unfinished-bytes", unit="bytes",
+            )  # fmt: skip
+
+    def _age_s(self) -> float:
+        return float("inf") if self._counted_at is None else self._clock() - self._counted_at
+
+    def _ended(self, counting: "asyncio.Task[None]") -> None:
+        self._counting = None
+        if not counting.cancelled():
+            counting.exception()  # whoever still waits is told
+
+    async def _count(self, size_bytes: int) -> None:
+        self._bytes = await self._unfinished()
+        if self._bytes and self._bytes + size_bytes > self._registry.limits.unfinished_bytes:
+            try:
+                swept = await sweep(self._registry, SWEPT_OLDER_S)
+            except ShoalError:  # some ledger cannot be read: then models stay, and the limit is what it is
+                swept = 0
+            self._bytes = await self._unfinished() if swept else self._bytes
+        self._counted_at = self._clock()
+
+    async def _unfinished(self) -> int:
+        """Files before names: what becomes a version meanwhile counts as one."""
+        objects = self._registry.objects
+        chunks, blobs = await objects.list(UPLOADS), await objects.list(BLOBS)
+        needed = await self._needed()
+        return sum(found.size_bytes for found in (*chunks, *blobs) if found.key not in needed)
+
+    async def _needed(self) -> set[str]:
+        """The keys of the blobs of every version; of every artifact, where some name cannot be read."""
+        states = await self._registry.names()
+        digests = {version.digest for state in states.values() for version in state.versions.values()}
+        if self._registry.unreadable:
+            artifacts = await self._registry.objects.keys(ARTIFACTS)
+            digests |= {key.removeprefix(ARTIFACTS).removesuffix(".json") for key in artifacts}
+        self._files = {digest: files for digest, files in self._files.items() if digest in digests}
+        for digest in digests - self._files.keys():
+            self._files[digest] = await self._blobs(digest)
+        return _all(self._files.values())
+
+    async def _blobs(self, digest: str) -> frozenset[str]:
+        try:
+            manifest = await self._registry.manifest(digest)
+        except (NotFound, ModelLoadFailed):
+            return frozenset()
+        return frozenset(blob_key(file.sha256) for file in manifest.files)
+
+
+def _all(sets: Iterable[frozenset[str]]) -> set[str]:
+    return set().union(*sets)
