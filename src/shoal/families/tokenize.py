@@ -193,7 +193,9 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     path = folder / "tokenizer.json"
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as e:  # the library raises bare Exceptions
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as e:  # the library raises bare Exceptions, and panics, which are none
         raise ModelLoadFailed(f"cannot read {path.name}: {e}") from e
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -13,10 +13,10 @@ import msgspec
 
 from shoal.catalog import Artifact, Card, Model
 from shoal.catalog.adapter import base_of, check_fit, is_adapter
+from shoal.catalog.apart import checked_apart
 from shoal.catalog.artifacts import size_of
 from shoal.catalog.names import parse_name
 from shoal.catalog.proof import LINE, Prove, Proved, Row, check_facts
-from shoal.catalog.store import checked
 from shoal.node.agent import Agent
 from shoal.node.agreement import Agreement, compare
 from shoal.node.fetching import Fetching
@@ -80,7 +80,7 @@ class Trial:
                 f"these files are a model of their own, not an adapter of {asked.base}; push them without a base",
                 param="base",
             )
-        card, facts = await asyncio.to_thread(checked, folder, card)
+        card, facts = await checked_apart(folder, card)
         model = self._on_trial(card, facts, folder)
         self._agent.take_up(LINE)
         agreement = await self._compare(asked, model, None, deadline)

@@ -32,6 +32,7 @@ from shoal.runtimes.memory import give_back, share_one_arena
 from shoal.runtimes.silence import silence
 
 _GIVE_BACK_EVERY_S = 5.0
+_FIRST_TO_GO = 500
 log = logging.getLogger("shoal.host")
 
 
@@ -230,7 +231,14 @@ def _threads(count: int, name: str) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, name, initializer=tell)
 
 
+def _be_first_to_go() -> None:
+    """Where memory runs out, the system is to end a runtime, which is begun again, and no node or gateway."""
+    with contextlib.suppress(OSError):  # only Linux has it
+        Path("/proc/self/oom_score_adj").write_text(str(_FIRST_TO_GO), encoding="ascii")
+
+
 def main() -> None:
+    _be_first_to_go()
     share_one_arena()
     silence()
     turns.join_in()
