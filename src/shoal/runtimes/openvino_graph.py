@@ -26,8 +26,8 @@ from shoal.runtimes.terms import Terms
 from shoal.runtimes.turns import in_turn
 
 _KERNELS_KEPT = 128
-"""Prepared kernels and buffers that are kept for shapes seen. The default of 5,000 lets memory creep up; 512 were no
-quicker, and not full after half an hour of all lengths."""
+"""Prepared kernels and buffers that are kept for shapes seen. The default of 5,000 lets memory creep up; 512 were
+no quicker, and not full after half an hour of all lengths."""
 
 _LONE_KERNELS_KEPT = 64
 _LONE_BYTES = 32 * 1024 * 1024
