@@ -1,7 +1,7 @@
-"""The files of a pushed model, looked at in a process of its own: what stands in them can make a library panic, take
-all memory or never end, and then that process ends, and neither a node nor what it computes.
+"""The files of a pushed model, looked at in a process of its own: what stands in them can make a library panic,
+take all memory or never end, and then that process ends, and neither a node nor what it computes.
 
-Asked by a node before it loads what somebody pushed. What is looked at, and what is wrong, is the store's `checked`.
+Asked by a node before it loads what somebody pushed. What is looked at, and what is wrong, is `checked`'s to say.
 """
 
 import asyncio
