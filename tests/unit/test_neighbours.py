@@ -90,6 +90,36 @@ def test_what_was_sent_ahead_of_a_late_window_goes_back_if_another_node_waits():
     assert list(world.scheduler.tickets) == ["running"]
 
 
+def test_a_node_that_is_late_looks_again_and_again_whether_another_could_do_it():
+    world = World()
+    world.arrive(world.ticket("running"))
+    world.now += 0.001
+    world.arrive(world.ticket("ahead"))
+    world.scheduler.tick(world.now + 0.002)
+    now = world.running.due_at + 0.021
+    for times in (1, 2, 3):
+        world.scheduler.tick(now)
+        assert len(world.do.asked_waiting) == times
+        assert now < world.do.wakes[-1] <= now + 0.01
+        now = world.do.wakes[-1]
+
+
+def test_no_more_than_one_window_is_sent_ahead_of_one_that_is_overdue():
+    world = World()
+    world.arrive(world.ticket("running"))
+    world.scheduler.tick(world.do.wakes[-1])
+    world.now = world.running.due_at + 0.001
+    world.arrive(world.ticket("ahead"))
+    asked = len(world.do.pulls)
+    replica = world.line.replicas[0]
+    world.scheduler.tick(replica.due_at + 0.001)
+    assert len(world.do.pulls) == asked
+    first = [key for key, flight in replica.flying.items() if flight.ticket.id == "running"]
+    world.scheduler.answered(replica.worker, answer(first, seen=2, backlog=1), replica.due_at + 0.002)
+    world.scheduler.tick(replica.due_at)
+    assert len(world.do.pulls) == asked + 1
+
+
 def test_a_node_that_is_late_takes_nothing_more_until_it_answers():
     world = World()
     world.arrive(world.ticket("running"))

@@ -51,8 +51,9 @@ class Effects(Protocol):
     def share(self, ticket: Ticket, indices: list[int]) -> None:
         """Ask other nodes for these items of it; `part_answered` or `part_lost` follows."""
 
-    def ask_waiting(self, line: str) -> None:
-        """Find out whether another node waits for jobs of it; `others_wait` follows if one does."""
+    def ask_waiting(self, line: str, within_s: float) -> None:
+        """Find out whether another node waits for jobs of it, or took some within so many seconds; `others_wait`
+        follows if one does."""
 
     def claim(self, line: str, until: float) -> None:
         """Tell the other nodes that this one loads it; `claimed` follows if none did so before."""

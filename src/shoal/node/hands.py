@@ -4,6 +4,7 @@ It decides nothing. What comes of a deed returns to the scheduler as an event; o
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
@@ -161,8 +162,8 @@ class Hands:
     def share(self, ticket: Ticket, indices: list[int]) -> None:
         self._sharing.share(ticket, indices)
 
-    def ask_waiting(self, line: str) -> None:
-        self.spawn(self._ask_waiting(line))
+    def ask_waiting(self, line: str, within_s: float) -> None:
+        self.spawn(self._ask_waiting(line, within_s))
 
     def claim(self, line: str, until: float) -> None:
         if self._board is not None:
@@ -254,9 +255,10 @@ class Hands:
             self.workers[worker].take_adapter(adapter.digest, folder)
             self.scheduler.taking.told(worker, adapter.digest, time.time())
 
-    async def _ask_waiting(self, line: str) -> None:
-        if await self._others_waiting(line):
-            self.scheduler.others_wait(line, time.time())
+    async def _ask_waiting(self, line: str, within_s: float) -> None:
+        with contextlib.suppress(ShoalError):  # the queue server is away
+            if await self._queue.others_pull(line, within_s):
+                self.scheduler.others_wait(line, time.time())
 
     async def _others_waiting(self, line: str) -> int:
         if not self.scheduler.peers.holders(line, time.time()):

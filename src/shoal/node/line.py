@@ -172,10 +172,7 @@ class Line:
 
     def hand(self, now: float) -> pulling.Hand:
         """What waits here, and who computes it."""
-        devices = tuple(
-            pulling.Device(replica.profile.streams, math.inf if replica.is_late(now) else replica.due_at)
-            for replica in self.replicas
-        )
+        devices = tuple(pulling.Device(replica.profile.streams, replica.free_at(now)) for replica in self.replicas)
         able = self.waiting.count(self.can_compute)
         return pulling.Hand(
             devices=devices or (pulling.Device(self.profile.streams),),

@@ -19,7 +19,12 @@ CLAIM_S = 10.0
 """How long a claimed line is left to its claimer, besides twice what the load is known to take."""
 EVICT_AFTER_S = 0.02
 REFUSE_AFTER_S = 2.0
-ASK_EVERY_S = 0.02
+ASK_EVERY = 0.05
+AT_WORK = 0.1
+"""Shares of the latency target: how often a node that is late looks whether another could do what waits here, and
+how lately such a one has pulled. At a high rate of small jobs no pull is ever parked, however little there is to
+do.
+"""
 MOST_ROUND_TRIP_S = 0.05
 LEAST_SHARED_ITEMS = 16
 
@@ -156,15 +161,15 @@ class Neighbours:
         for replica in line.ready:
             if not replica.open or not (len(replica.open) > 1 or line.waiting):
                 continue
-            when = max(replica.late_at, line.asked_at + ASK_EVERY_S)
-            if now < when:
-                self._do.wake_at(when)
-            else:
-                line.asked_at = now
-                self._do.ask_waiting(line.model.name)
+            every_s = ASK_EVERY * self._target_s
+            when = max(replica.late_at, line.asked_at + every_s)
+            if now >= when:
+                line.asked_at, when = now, now + every_s
+                self._do.ask_waiting(line.model.name, AT_WORK * self._target_s)
+            self._do.wake_at(when)
 
     def others_wait(self, line: Line, now: float) -> None:
-        """Another node has nothing to do: what a late window holds up here goes back to the queue."""
+        """Another node has nothing to do, or goes on taking jobs: what a late window holds up goes back to it."""
         late = [replica for replica in line.ready if replica.is_late(now)]
         if not late:
             return

@@ -11,6 +11,7 @@ HELD_BYTES = 256 * 1024 * 1024
 LATE_SHARE, LATE_OF_TARGET = 0.25, 0.2
 """A window is late when it takes this much longer than predicted, as a share of the prediction or of the latency
 target, whichever is more: 20 ms for a target of 100 (PULL.md)."""
+MOST_OF_ONE = 0.75
 MOST_JOBS = 2048
 MOST_BATCHES = 64.0
 """In one window: where a token was learned to cost nothing, a good batch would have no end."""
@@ -72,14 +73,15 @@ def among_others(
     `lead_s` passes between asking and computing. `padding` is how many tokens are computed for one that is useful,
     `job_tokens` how many a job usually has.
 
-    1. A window waits here already: nothing. One window ahead is enough, more would wait for us elsewhere idle.
+    1. Most of a window waits here already: nothing. One window ahead is enough, more would wait for us elsewhere
+       idle, and for little more it is not worth asking.
     2. No device will be free before an answer could be here: ask when one will; if all are late, when one is not.
     3. A window for each that will, less what waits here.
     """
     window = min(window_tokens(cost, padding, target_s), MOST_BATCHES * hand.batch_tokens)
     by = now + lead_s
     free = [device for device in hand.devices if device.due_at <= by]
-    if hand.held_tokens >= window * max(1, sum(device.streams for device in free)):
+    if hand.held_tokens >= MOST_OF_ONE * window * max(1, sum(device.streams for device in free)):
         return Pull()  # 1
     if not free:
         first = min(device.due_at for device in hand.devices)

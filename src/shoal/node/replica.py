@@ -84,6 +84,12 @@ class Replica:
         """The oldest window; those after it were sent ahead."""
         return next(iter(self.open.values()), None)
 
+    def free_at(self, now: float) -> float:
+        """When it can use another window; infinity while nobody knows: its oldest one is late, or overdue and
+        another was sent ahead already."""
+        is_overdue = self.running is not None and self.running.due_at < now and len(self.open) > 1
+        return math.inf if is_overdue or self.is_late(now) else self.due_at
+
     def is_late(self, now: float) -> bool:
         """Whether its oldest window takes much longer than was predicted."""
         return now >= self.late_at

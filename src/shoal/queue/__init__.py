@@ -139,6 +139,12 @@ class Queue(Protocol):
         """
         ...
 
+    async def others_pull(self, line: str, within_s: float) -> bool:
+        """Whether another takes jobs of `line`: is parked on it, or took some in the last `within_s`. False where
+        there are none but this one. Raises QueueUnavailable.
+        """
+        ...
+
     def listen(self, listener: Listener) -> None: ...
 
     async def stop_pulling(self) -> None:

@@ -95,6 +95,9 @@ class InProcessQueue:
     async def others_waiting(self, line: str) -> int:
         return 0
 
+    async def others_pull(self, line: str, within_s: float) -> bool:
+        return False
+
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 

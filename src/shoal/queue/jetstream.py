@@ -30,6 +30,8 @@ from shoal.queue.jetstream_pulls import Pulls
 
 log = logging.getLogger("shoal.queue")
 CONNECT_WITHIN_S = 10.0
+SLACK_S = 0.002
+"""What a job may take from the server to here."""
 
 
 class JetStreamQueue:
@@ -102,8 +104,15 @@ class JetStreamQueue:
 
     async def others_waiting(self, line: str) -> int:
         """By the pulls of interactive jobs of no class: whoever waits at all waits for these."""
-        parked = await self._api.parked(line, "interactive")
-        return max(0, parked - self._pulls.has_request(line))
+        info = await self._api.pulling(line, "interactive")
+        return max(0, info.num_waiting - self._pulls.has_request(line))
+
+    async def others_pull(self, line: str, within_s: float) -> bool:
+        """What was last sent counts if it was not to us; of a line of classes, what others tell."""
+        info = await self._api.pulling(line, "interactive")
+        if info.num_waiting > self._pulls.has_request(line) or self._pulls.heard_s(line) < within_s:
+            return True
+        return info.idle_s < min(within_s, self._pulls.idle_s(line) - SLACK_S)
 
     def listen(self, listener: Listener) -> None:
         if not self._listeners:

@@ -4,6 +4,8 @@ https://docs.nats.io/reference/reference-protocols/nats_api_reference. Everythin
 any time, by any gateway and any node: the answer is the same.
 """
 
+import math
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -43,7 +45,10 @@ class PubAck(msgspec.Struct, frozen=True):
 
 
 class Delivered(msgspec.Struct, frozen=True):
+    """`last_active` is when a job was last sent to anybody, by the server's clock."""
+
     consumer_seq: int = 0
+    last_active: datetime | None = None
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -83,7 +88,15 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
     num_ack_pending: int = 0
     num_waiting: int = 0
     num_pending: int = 0
+    delivered: Delivered = Delivered()
+    ts: datetime | None = None
     error: ApiError | None = None
+
+    @property
+    def idle_s(self) -> float:
+        """How long ago a job was last sent to anybody; infinity where that is not known."""
+        last = self.delivered.last_active
+        return (self.ts - last).total_seconds() if self.ts is not None and last is not None else math.inf
 
 
 _pub_ack = msgspec.json.Decoder(PubAck)
@@ -152,15 +165,13 @@ class Api:
 
     async def lent(self, line: str, priority: Priority, size_class: str = "") -> int:
         """Jobs of a line that some node holds. 0 where nobody has pulled lately."""
+        return (await self.pulling(line, priority, size_class)).num_ack_pending
+
+    async def pulling(self, line: str, priority: Priority, size_class: str = "") -> ConsumerInfo:
+        """How a line is pulled from, by all nodes together."""
         name = subjects.consumer(priority, line, size_class)
         _, payload = await self._link.request(f"$JS.API.CONSUMER.INFO.{self._stream}.{name}")
-        return msgspec.json.decode(payload, type=ConsumerInfo).num_ack_pending if payload else 0
-
-    async def parked(self, line: str, priority: Priority) -> int:
-        """Pulls that wait for jobs of a line, of all nodes together."""
-        name = subjects.consumer(priority, line)
-        _, payload = await self._link.request(f"$JS.API.CONSUMER.INFO.{self._stream}.{name}")
-        return msgspec.json.decode(payload, type=ConsumerInfo).num_waiting if payload else 0
+        return msgspec.json.decode(payload, type=ConsumerInfo) if payload else ConsumerInfo()
 
     def delete(self, seq: int) -> None:
         """Take a job out of its line, lent or not. Not waited for."""

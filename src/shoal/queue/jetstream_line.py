@@ -3,6 +3,7 @@ waits, and which of its priorities and classes are asked first. State and no I/O
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from shoal.protocol.envelope import Priority
@@ -14,6 +15,7 @@ Source = tuple[Priority, str]
 """One consumer of a line: a priority and a class."""
 HEAD_BYTES, BODY_BYTES = 512.0, 256.0
 """Of a job, before one was seen: what it has besides its body, and its body."""
+SPARE = 0.85
 _LEARN = 0.05
 
 
@@ -43,6 +45,7 @@ class Line:
         self.served: dict[Priority, Served] = {"interactive": Served(), "batch": Served()}
         self.untold: set[Source] = set()
         self.heard = 0  # what others told since we last did
+        self.heard_at = self.came_at = -math.inf  # when others last told, and a job last came
         self.subscription = 0
         self._turns = 0
         self._head_bytes = HEAD_BYTES
@@ -95,9 +98,10 @@ class Line:
         return max(1, jobs // len(CLASSES)), max(1, size // len(CLASSES))
 
     def room(self, source: Source, max_jobs: int, max_bytes: int) -> int:
-        """Bytes, as the server counts them, of jobs with `max_bytes` of bodies."""
+        """Bytes, as the server counts them, of jobs with rather less than `max_bytes` of bodies: what is too much
+        has to go back."""
         body = self._body_bytes.get(source, BODY_BYTES)
-        return int(max_bytes + min(max_jobs, max_bytes / body + 1) * self._head_bytes)
+        return int(max_bytes + min(max_jobs, SPARE * max_bytes / body + 1) * self._head_bytes)
 
     def came(self, source: Source, delivery: JetStreamDelivery, size_bytes: int) -> None:
         """A job of so many bytes, as the server counts them."""

@@ -6,6 +6,7 @@ pull that made it if that was cancelled; what it then brings goes to the next pu
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Mapping
 
 from shoal.protocol.errors import ShoalError
@@ -101,6 +102,16 @@ class Pulls:
         """Whether a request for its interactive jobs is ours, at the server."""
         line = self._lines.get(name)
         return line is not None and _USUAL in line.requests
+
+    def idle_s(self, name: str) -> float:
+        """How long ago a job of a line last came here."""
+        line = self._lines.get(name)
+        return self._loop.time() - line.came_at if line is not None else math.inf
+
+    def heard_s(self, name: str) -> float:
+        """How long ago another node last told what it took of a line of classes."""
+        line = self._lines.get(name)
+        return self._loop.time() - line.heard_at if line is not None else math.inf
 
     def note(self, name: str, source: Source) -> None:
         """There are jobs of this priority and class: whoever waits on the line waits for them too."""

@@ -3,6 +3,7 @@
 One small message a pull, to those that pull from the same line; none for a line without classes.
 """
 
+import asyncio
 import random
 
 from shoal.protocol import subjects
@@ -50,4 +51,5 @@ class ServedTelling:
         if line is None or served.node == self._node or served.era != self._era:
             return
         line.heard += 1
+        line.heard_at = asyncio.get_running_loop().time()
         line.served[served.priority].heard(served.marks, served.newest)

@@ -138,7 +138,7 @@ class Recorded:
     def share(self, ticket: Ticket, indices: list[int]) -> None:
         self.shared.append((ticket, indices))
 
-    def ask_waiting(self, line: str) -> None:
+    def ask_waiting(self, line: str, within_s: float) -> None:
         self.asked_waiting.append(line)
 
     def claim(self, line: str, until: float) -> None:

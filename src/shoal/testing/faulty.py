@@ -74,6 +74,9 @@ class FaultyQueue:
     async def others_waiting(self, line: str) -> int:
         return await self._inner.others_waiting(line)
 
+    async def others_pull(self, line: str, within_s: float) -> bool:
+        return await self._inner.others_pull(line, within_s)
+
     def listen(self, listener: Listener) -> None:
         self._inner.listen(listener)
 
