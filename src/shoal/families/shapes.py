@@ -61,7 +61,7 @@ def check_network(family: Family, folder: Path, facts: Facts) -> None:
 
 
 def sites_of(family: Family, folder: Path, facts: Facts) -> dict[str, tuple[int, int]]:
-    """The linears that an adapter may change: (out, in) by their names in the checkpoint. Raises ModelLoadFailed."""
+    """(out, in) of each linear that an adapter may change, by its name in the files. Raises ModelLoadFailed."""
     shapes = Shapes({"token ids": 0, "positions": 0, "segments": 0})
     described = describe(family, shapes, folder, facts)
     return described.unused | shapes.sites
