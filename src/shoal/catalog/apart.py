@@ -17,7 +17,7 @@ from shoal.protocol.errors import Fault, InternalError, InvalidInput, ShoalError
 from shoal.protocol.facts import Facts
 
 WITHIN_S = 120.0
-MEMORY_BYTES = 8 * 1024**3
+MEMORY_BYTES = 8_000_000_000
 """Some ten times what the tokenizer of a large vocabulary takes."""
 _FIRST_TO_GO = 1000
 """Where the machine has less than that, the system ends this process before any other."""

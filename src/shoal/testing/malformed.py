@@ -2,7 +2,7 @@
 
 Each starts from a valid request and is spoilt once or twice: in its headers, its bytes, or one value in it.
 A few come out valid all the same (a flipped bit in a text, a null where null is allowed); none may cost a
-server more than a 4xx. Knows the shapes of the computing routes, not who decodes them.
+server more than a 4xx. Knows the shapes of the routes that compute and that push, not who decodes them.
 """
 
 import json
@@ -83,6 +83,19 @@ _COHERE_EMBED = {
     "truncate": "END",
 }
 _COHERE_INPUTS = {"model": "org/m", "inputs": [{"content": [{"type": "text", "text": "first text"}]}]}
+_SHA256 = "ab" * 32
+_FILES = [{"path": "config.json", "sha256": _SHA256, "size_bytes": 2}]
+_PUSH = {
+    "name": "team/never",
+    "files": [*_FILES, {"path": "model.safetensors", "sha256": "cd" * 32, "size_bytes": 1000}],
+    "base": "org/m",
+    "reference": [
+        {"text": "first text", "values": [0.5, 1.0]},
+        {"text": "second", "pair": "text", "values": [1.0]},
+    ],
+    "note": "a note",
+    "facts": {"pooling": "mean", "kinds": ["dense"], "prompts": {"query": "Find: "}},
+}
 
 TEMPLATES: dict[str, tuple[dict[str, Any], ...]] = {
     "encode": (_ENCODE,),
@@ -101,8 +114,15 @@ TEMPLATES: dict[str, tuple[dict[str, Any], ...]] = {
     "tokenize": (_TOKENIZE, _TOKENIZE | {"inputs": "a text"}),
     "predict": (_PREDICT, _PREDICT | {"inputs": ["what is it", "first text"]}),
     "rerank_tei": (_TEXTS,),
+    "uploads": ({"files": _PUSH["files"]},),
+    "push": (_PUSH,),
+    "alias": ({"version": 1, "note": "a note"},),
+    "rollback": ({"alias": "prod", "version": 1, "note": "a note"},),
 }
 """By route name: the valid requests that are spoilt."""
+
+_PACKED = ("encode", "score", "uploads", "push", "alias", "rollback")
+"""Routes that take msgpack too."""
 
 _MARK = "<spoil>"
 _JSON_VALUES = (
@@ -148,7 +168,7 @@ def malformed(route_name: str, seed: int) -> tuple[dict[str, str], bytes]:
     """Headers and body of request `seed` for a route named in TEMPLATES."""
     rng = random.Random(f"{route_name}:{seed}")  # to be repeated, not to be secret
     template = rng.choice(TEMPLATES[route_name])
-    packed = route_name in ("encode", "score") and rng.random() < 0.5
+    packed = route_name in _PACKED and rng.random() < 0.5
     content_type = MSGPACK if packed else JSON
     body = _written(template, packed)
     match rng.choices(("value", "field", "bytes", "whole", "type"), weights=(60, 8, 22, 4, 6))[0]:
