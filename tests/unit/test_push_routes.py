@@ -1,6 +1,7 @@
 """What the paths of push mean, which scope each needs, and what its bodies may be. Pure."""
 
 import hashlib
+import tracemalloc
 
 import msgspec
 import pytest
@@ -139,6 +140,25 @@ def test_a_push_is_read_as_json_or_msgpack(module):
             push_bodies.read(push_bodies.Push, module.encode(bad), kind)
     with pytest.raises(UnsupportedMediaType):
         push_bodies.read(push_bodies.Push, b"name: a", "application/yaml")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        b"\xa5facts\x81\xa1x\xdd\x00\x4c\x4b\x40" + b"\x90" * 5_000_000,
+        b"\xa9reference\xdd\x00\x0f\x42\x40" + b"\x82\xa4text\xa0\xa6values\x90" * 1_000_000,
+        b"\xa9reference\x91\x82\xa4text\xa0\xa6values\xdd\x00\x4c\x4b\x40" + b"\x00" * 5_000_000,
+    ],
+)
+def test_a_push_that_would_grow_a_hundredfold_is_refused_before_it_does(more):
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInput, match="facts|reference|values"):
+            push_bodies.read(push_bodies.Push, b"\x82\xa4name\xa1a" + more, "application/msgpack")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20_000_000
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "1e3", "²", "9" * 20, " 1"])

@@ -4,6 +4,7 @@ It waits in a line that no model can be called after. The files are in the objec
 """
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 
@@ -14,6 +15,8 @@ from shoal.protocol.facts import Facts
 LINE = "shoal:push"
 TASK = "prove"
 MOST_ROWS = 256
+MOST_VALUES = 1_000_000
+"""Of one row: some thousand tokens of a model with a vector each."""
 MAY_SAY = frozenset(
     ("activation", "default_prompt", "kinds", "labels", "lowercase", "matryoshka", "max_tokens", "normalize")
 ) | {"pooling", "prompts", "tasks"}
@@ -30,9 +33,9 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     """
 
     text: str
-    values: list[float]
+    values: Annotated[list[float], msgspec.Meta(max_length=MOST_VALUES)]
     pair: str | None = None
-    indices: list[int] | None = None
+    indices: Annotated[list[int], msgspec.Meta(max_length=MOST_VALUES)] | None = None
     prompt: str = ""
 
 

@@ -5,7 +5,7 @@ A push comes as JSON or msgpack that names files which were sent before, or as a
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 import msgspec
@@ -21,6 +21,8 @@ from shoal.protocol.errors import InvalidInput, over_limit
 FORM = "multipart/form-data"
 _MOST_FIELD_BYTES = 4 * 1024 * 1024
 _MOST_PARTS = 1100
+MOST_FACTS_BYTES = 64 * 1024
+"""As they are written. They may be of any shape, and decoded each byte can cost a hundred."""
 
 
 class Push(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,7 +31,7 @@ class Push(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     name: str
     files: tuple[File, ...] = ()
     base: str = ""
-    reference: tuple[Row, ...] = ()
+    reference: Annotated[tuple[Row, ...], msgspec.Meta(max_length=MOST_ROWS)] = ()
     note: str = ""
     facts: dict[str, Any] = {}
 
@@ -56,9 +58,15 @@ class Rollback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     note: str = ""
 
 
+class _Facts(msgspec.Struct, frozen=True):
+    """A push of which nothing else is read."""
+
+    facts: msgspec.Raw = msgspec.Raw()
+
+
 _decoders: dict[tuple[type, str], Any] = {
     (kind, form): module.Decoder(kind)
-    for kind in (Push, Alias, Rollback, Manifest)
+    for kind in (Push, _Facts, Alias, Rollback, Manifest)
     for form, module in (("json", msgspec.json), ("msgpack", msgspec.msgpack))
 }
 
@@ -67,10 +75,17 @@ def read(kind: type[Any], body: bytes, content_type: str, *, may_be_empty: bool 
     """Raises InvalidInput, UnsupportedMediaType."""
     if not body and may_be_empty:
         return kind()
-    found = decode(_decoders[kind, body_format(content_type, body)], body)
-    if isinstance(found, Push):
-        check_rows(found.reference)
-    return found
+    form = body_format(content_type, body)
+    if kind is Push and len(body) > MOST_FACTS_BYTES:
+        _check_facts_size(len(decode(_decoders[_Facts, form], body).facts))
+    return decode(_decoders[kind, form], body)
+
+
+def _check_facts_size(size: int) -> None:
+    if size > MOST_FACTS_BYTES:
+        raise over_limit(
+            InvalidInput, "the field `facts`", seen=size, limit=MOST_FACTS_BYTES, setting="no option", unit="bytes"
+        )
 
 
 def check_rows(rows: Sequence[Row]) -> None:
