@@ -153,7 +153,7 @@ def test_a_push_is_read_as_json_or_msgpack(module):
 def test_a_push_that_would_grow_a_hundredfold_is_refused_before_it_does(more):
     tracemalloc.start()
     try:
-        with pytest.raises(InvalidInput, match="facts|reference|values"):
+        with pytest.raises(InvalidInput, match=r"facts|reference|values"):
             push_bodies.read(push_bodies.Push, b"\x82\xa4name\xa1a" + more, "application/msgpack")
         _, peak = tracemalloc.get_traced_memory()
     finally:
