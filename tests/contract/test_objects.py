@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from shoal.catalog.identity import identity
 from shoal.catalog.objects import PART_BYTES, NotThere, Objects
 from shoal.protocol.errors import InvalidInput, StorageUnavailable
 from shoal.testing.s3 import PAGE_KEYS
@@ -233,6 +234,31 @@ async def test_a_server_that_is_gone_is_unavailable(monkeypatch, s3):
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     with pytest.raises(StorageUnavailable, match="s3://bucket"):
         await Objects.open("s3://bucket").get("a")
+
+
+async def test_a_folder_that_was_removed_or_unmounted_is_unavailable_until_it_is_back(tmp_path):
+    folder = tmp_path / "objects"
+    objects = Objects.open(str(folder))
+    named = await identity(objects)
+    await objects.put("keys/a.json", b"a")
+    folder.rename(tmp_path / "elsewhere")
+    for is_empty in (False, True):  # nothing at all, and what a disk was mounted on
+        if is_empty:
+            folder.mkdir()
+        for ask in (
+            objects.put("b", b"b"),
+            objects.create("b", b"b"),
+            objects.get("keys/a.json"),
+            identity(objects),
+        ):
+            with pytest.raises(StorageUnavailable, match="is gone"):
+                await ask
+        with pytest.raises(StorageUnavailable, match="is gone"):
+            await objects.list("keys/")
+        assert [*tmp_path.glob("objects/*")] == []
+    folder.rmdir()
+    (tmp_path / "elsewhere").rename(folder)
+    assert (await objects.get("keys/a.json"), await identity(objects)) == (b"a", named)
 
 
 async def test_a_folder_that_cannot_be_written_is_unavailable_and_says_which(tmp_path):

@@ -199,6 +199,28 @@ async def test_a_ledger_that_cannot_be_read_is_left_out_of_the_names_and_said(re
     await push(fresh, "two")
 
 
+async def test_a_ledger_that_lost_entries_gets_no_more_with_a_gap_before_them(registry, objects):
+    await push(registry)
+    await push(registry)
+    other = await push(registry, "other")
+    last = "ledger/team__contracts/00000002.json"
+    entry = await objects.get(last)
+    for lost in ((last,), (last, "ledger/team__contracts/00000001.json")):
+        for key in lost:
+            await objects.delete(key)
+        with pytest.raises(InternalError, match="had 2 entries and has"):
+            await registry.append(NAME, Aliased(at=3.0, who="x", alias="prod"))
+        assert await registry.names() == {"other": other}
+        assert list(registry.unreadable) == [NAME]
+        if len(lost) == 1:
+            await objects.put(last, entry)
+            assert (await registry.append(NAME, Aliased(at=3.0, who="x", alias="prod"))).number == 3
+            await objects.delete("ledger/team__contracts/00000003.json")
+            registry = Registry(objects)
+            await registry.names()
+    assert await keys(objects, "ledger/") == {"ledger/other/00000001.json"}
+
+
 async def test_strangers_in_the_ledger_are_no_names(registry, objects):
     state = await push(registry)
     for key in ("ledger/x/note.txt", "ledger/00000001.json", "ledger/a/b/00000001.json", "ledger/x/1.json"):

@@ -42,12 +42,13 @@ class Entries:
 
     async def names(self) -> dict[str, NameState]:
         """See Registry.names. A ledger that cannot be read is left out, and logged."""
-        numbers = await self._numbers(LEDGER)
+        known = {name: state.number for name, state in self._states.items()}
+        numbers = dict.fromkeys(known, 0) | await self._numbers(LEDGER)
         unreadable: dict[str, str] = {}
 
         async def read(name: str) -> NameState | None:
             try:
-                return await self._read(name, numbers[name])
+                return await self._read(name, numbers[name], known.get(name, 0))
             except InternalError as error:
                 unreadable[name] = error.message
                 if self.unreadable.get(name) != error.message:
@@ -62,7 +63,9 @@ class Entries:
 
     async def state(self, name: str) -> NameState:
         """See Registry.state. Raises InternalError for a ledger that cannot be read."""
-        return await self._read(name, (await self._numbers(_folder(name))).get(name, 0))
+        state = self._states.get(name)
+        known = state.number if state is not None else 0
+        return await self._read(name, (await self._numbers(_folder(name))).get(name, 0), known)
 
     async def append(
         self, name: str, change: Change, since: int | None, taken: Callable[[str], bool]
@@ -111,8 +114,15 @@ class Entries:
         except NotThere:
             return False
 
-    async def _read(self, name: str, number: int) -> NameState:
-        """The state after `number` entries, or more."""
+    async def _read(self, name: str, number: int, known: int) -> NameState:
+        """The state after `number` entries, or more. `known` were there before anybody looked for that: where some
+        are lost, one that is added would have a gap before it."""
+        if number < known:
+            raise InternalError(
+                f"the ledger of {name} had {known} entries and has {number}: the object store has lost them, or "
+                "is not the one that it was",
+                model=name,
+            )
         state = self._states.get(name) or NameState(name=name)
 
         async def entry(at: int) -> Entry:

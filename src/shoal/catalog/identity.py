@@ -2,15 +2,13 @@
 
 import secrets
 
-from shoal.catalog.objects import NotThere, Objects
-
-_KEY = "identity"
+from shoal.catalog.objects import IDENTITY, NotThere, Objects
 
 
 async def identity(objects: Objects) -> str:
     """Raises StorageUnavailable."""
     while True:
         try:
-            return (await objects.get(_KEY)).decode("ascii", "replace")
+            return (await objects.get(IDENTITY)).decode("ascii", "replace")
         except NotThere:
-            await objects.create(_KEY, secrets.token_hex(16).encode())
+            await objects.create(IDENTITY, secrets.token_hex(16).encode())

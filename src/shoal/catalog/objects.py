@@ -26,6 +26,8 @@ _SCHEMES = ("s3://", "gs://", "az://")
 _RETRIES, _RETRIED_WITHIN = 5, timedelta(seconds=30)
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
 FULL = (errno.ENOSPC, errno.EDQUOT)
+IDENTITY = "identity"
+"""The key of what tells one store from another (identity.py)."""
 
 
 class NotThere(KeyError):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from shoal.catalog.artifacts import sync
-from shoal.catalog.objects import FULL, PART_BYTES, Found, NotThere, Objects, append, in_thread
+from shoal.catalog.objects import FULL, IDENTITY, PART_BYTES, Found, NotThere, Objects, append, in_thread
 from shoal.protocol.errors import InvalidInput, ResourceExhausted, StorageUnavailable
 
 _STAGED = ".staged"
@@ -29,6 +29,7 @@ class FolderObjects(Objects):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._had_identity = False
 
     async def get(self, key: str) -> bytes:
         path = self._path(key)
@@ -184,11 +185,20 @@ class FolderObjects(Objects):
 
     async def _do(self, work: Callable[..., T], *args: Any) -> T:
         try:
-            return await in_thread(work, *args)
+            return await in_thread(self._where_it_was, work, *args)
         except FileExistsError:
             raise
         except OSError as error:
             raise self._refusal(error) from error
+
+    def _where_it_was(self, work: Callable[..., T], *args: Any) -> T:
+        """Do it, unless the folder is not the one that it was. Where its disk is not mounted any more there may be
+        another, empty one, and what is written to that nobody finds again."""
+        has_identity = (self.folder / IDENTITY).is_file()
+        if self._had_identity and not has_identity:
+            raise StorageUnavailable(f"the object store {self.folder} is gone; was it removed, or unmounted?")
+        self._had_identity = has_identity
+        return work(*args)
 
     def _refusal(self, error: OSError) -> StorageUnavailable | ResourceExhausted:
         if error.errno in FULL:
