@@ -98,7 +98,7 @@ def _weights(root: dict[str, str], all_names: list[str]) -> dict[str, str]:
 def _of_adapter(root: dict[str, str], sizes: Mapping[str, int]) -> dict[str, str]:
     """Whatever else is there (a tokenizer, the states of a training) belongs to its base or to nobody."""
     if WEIGHTS not in root:
-        _refuse_pickles(root)
+        _refuse_pickles({name: path for name, path in root.items() if name.startswith("adapter_")})
         raise InvalidInput(f"this is a LoRA adapter ({CONFIG}) without its weights ({WEIGHTS})")
     texts = [name for name in root if name == CONFIG or _is_told(name)]
     for name in texts:
