@@ -25,6 +25,9 @@ AT_WORK = 0.1
 how lately such a one has pulled. At a high rate of small jobs no pull is ever parked, however little there is to
 do.
 """
+EARLIER = 0.04
+"""Share of the latency target by which a pull goes earlier than predicted: a window that ends before its time is
+no reason to stand idle for a round trip."""
 MOST_ROUND_TRIP_S = 0.05
 LEAST_SHARED_ITEMS = 16
 
@@ -63,7 +66,7 @@ class Neighbours:
             return
         cost = line.learner.cost
         if self._peers.holders(line.model.name, now):
-            lead_s = self.round_trip_s + line.open_s + line.tokenize_s
+            lead_s = self.round_trip_s + line.open_s + line.tokenize_s + EARLIER * self._target_s
             job_tokens = 1.0 if line.profile.pads else line.job_tokens  # those that come are alike, short or long
             pull = pulling.among_others(
                 line.hand(now), cost, line.padding, job_tokens, self._target_s, lead_s, now

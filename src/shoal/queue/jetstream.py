@@ -30,8 +30,6 @@ from shoal.queue.jetstream_pulls import Pulls
 
 log = logging.getLogger("shoal.queue")
 CONNECT_WITHIN_S = 10.0
-SLACK_S = 0.002
-"""What a job may take from the server to here."""
 
 
 class JetStreamQueue:
@@ -108,11 +106,11 @@ class JetStreamQueue:
         return max(0, info.num_waiting - self._pulls.has_request(line))
 
     async def others_pull(self, line: str, within_s: float) -> bool:
-        """What was last sent counts if it was not to us; of a line of classes, what others tell."""
+        """What was sent after the last job that came here counts; of a line of classes, what others tell."""
         info = await self._api.pulling(line, "interactive")
         if info.num_waiting > self._pulls.has_request(line) or self._pulls.heard_s(line) < within_s:
             return True
-        return info.idle_s < min(within_s, self._pulls.idle_s(line) - SLACK_S)
+        return info.idle_s < within_s and info.delivered.stream_seq > self._pulls.last_place(line)
 
     def listen(self, listener: Listener) -> None:
         if not self._listeners:

@@ -45,9 +45,11 @@ class PubAck(msgspec.Struct, frozen=True):
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """`last_active` is when a job was last sent to anybody, by the server's clock."""
+    """`stream_seq` is the place of the last new job that was sent to anybody, at `last_active` of the server's
+    clock."""
 
     consumer_seq: int = 0
+    stream_seq: int = 0
     last_active: datetime | None = None
 
 

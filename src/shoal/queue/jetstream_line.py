@@ -16,6 +16,8 @@ Source = tuple[Priority, str]
 HEAD_BYTES, BODY_BYTES = 512.0, 256.0
 """Of a job, before one was seen: what it has besides its body, and its body."""
 SPARE = 0.85
+TRIES = 3
+"""So many classes are asked one after another before all are at once: alike in length is worth a round trip."""
 _LEARN = 0.05
 
 
@@ -45,7 +47,8 @@ class Line:
         self.served: dict[Priority, Served] = {"interactive": Served(), "batch": Served()}
         self.untold: set[Source] = set()
         self.heard = 0  # what others told since we last did
-        self.heard_at = self.came_at = -math.inf  # when others last told, and a job last came
+        self.heard_at = -math.inf  # when they last did
+        self.last_ack = ""  # that of the job which last came
         self.subscription = 0
         self._turns = 0
         self._head_bytes = HEAD_BYTES
@@ -75,12 +78,12 @@ class Line:
                 return ["batch", "interactive"]
         return ["interactive", "batch"]
 
-    def first_of(self, priority: Priority) -> Source | None:
-        """Where its jobs are likely to have waited longest."""
-        if self.classed_at is None:
-            return priority, ""
-        size_class = self.served[priority].next()
-        return None if size_class is None else (priority, size_class)
+    def first_of(self, priority: Priority, tried: Sequence[Source] = ()) -> Source | None:
+        """Where its jobs are likely to have waited longest, and whether that is worth to be asked alone."""
+        size_class = "" if self.classed_at is None else self.served[priority].next()
+        if size_class is None or len(tried) >= TRIES or (priority, size_class) in tried:
+            return None
+        return priority, size_class
 
     def has_enough(self, max_jobs: int, max_bytes: int) -> bool:
         """Whether what came is worth a batch. Jobs of a line without classes fill one whatever their priority."""
@@ -89,12 +92,16 @@ class Line:
         came = sum(len(delivery.job.body) for delivery in self.arrived)
         return self.classed_at is not None and came >= ALONE * max_bytes
 
+    def rest(self, max_jobs: int, max_bytes: int) -> tuple[int, int]:
+        """Jobs and bytes that are wanted yet."""
+        came = sum(len(delivery.job.body) for delivery in self.arrived)
+        return max(1, max_jobs - len(self.arrived)), max(1, max_bytes - came)
+
     def share(self, max_jobs: int, max_bytes: int) -> tuple[int, int]:
-        """Jobs and bytes that each class is asked for where all are: equal parts of what is wanted yet."""
+        """What each class is asked for where all are: equal parts of what is wanted yet."""
         if self.classed_at is None:
             return max_jobs, max_bytes
-        came = sum(len(delivery.job.body) for delivery in self.arrived)
-        jobs, size = max_jobs - len(self.arrived), max_bytes - came
+        jobs, size = self.rest(max_jobs, max_bytes)
         return max(1, jobs // len(CLASSES)), max(1, size // len(CLASSES))
 
     def room(self, source: Source, max_jobs: int, max_bytes: int) -> int:
@@ -140,6 +147,7 @@ class Line:
         """The stream is another: its places begin anew."""
         self.served = {"interactive": Served(), "batch": Served()}
         self.untold.clear()
+        self.last_ack = ""
 
 
 class Lines:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from shoal.protocol.errors import ShoalError
 from shoal.queue import Limits
 from shoal.queue.jetstream_api import IDLE_CONSUMER_S, Api
-from shoal.queue.jetstream_held import Holdings, JetStreamDelivery
+from shoal.queue.jetstream_held import Holdings, JetStreamDelivery, place_of
 from shoal.queue.jetstream_line import Line, Lines, Source
 from shoal.queue.jetstream_link import Link
 from shoal.queue.jetstream_requests import UNWANTED_AFTER_S, Requests
@@ -68,8 +68,8 @@ class Pulls:
         """Returns once something arrived, or every request has ended, or something changed.
 
         1. A line without batch jobs and classes: one request, parked where there is nothing.
-        2. Else each priority in its turn: first the class that has waited longest, then, where that brought
-           little, all its classes an equal share each.
+        2. Else each priority in its turn: first the class that has waited longest, and where that brought little,
+           the next ones; at last all its classes an equal share each.
         3. Nothing there: parked on everything.
         """
         ask = self._requests
@@ -80,11 +80,12 @@ class Pulls:
             return
         order = line.order(self._lines.now(), self._limits.promote_after_s)
         for priority in order:  # 2
-            first = line.first_of(priority)
-            if first is not None:
-                await ask.wait(line, [await ask.ask(line, first, max_jobs, max_bytes, 0.0)], 0.0)
-            if line.has_enough(max_jobs, max_bytes):
-                return
+            tried: list[Source] = []
+            while (first := line.first_of(priority, tried)) is not None:
+                tried.append(first)
+                await ask.wait(line, [await ask.ask(line, first, *line.rest(max_jobs, max_bytes), 0.0)], 0.0)
+                if line.has_enough(max_jobs, max_bytes):
+                    return
             if line.classed_at is not None and (line.arrived or len(order) > 1 or not wait_s):
                 sources = [(priority, each) for each in line.classes]
                 await ask.ask_all(line, sources, *line.share(max_jobs, max_bytes), 0.0)
@@ -103,10 +104,10 @@ class Pulls:
         line = self._lines.get(name)
         return line is not None and _USUAL in line.requests
 
-    def idle_s(self, name: str) -> float:
-        """How long ago a job of a line last came here."""
+    def last_place(self, name: str) -> int:
+        """In the stream, of the job of a line that last came here; 0 where none did."""
         line = self._lines.get(name)
-        return self._loop.time() - line.came_at if line is not None else math.inf
+        return place_of(line.last_ack)[0] if line is not None and line.last_ack else 0
 
     def heard_s(self, name: str) -> float:
         """How long ago another node last told what it took of a line of classes."""

@@ -130,7 +130,7 @@ class Requests:
         source: Source = subjects.priority_of(subject), subjects.class_of(subject)
         delivery = self._holdings.take(name, payload, ack_subject)
         line = self._lines.of(name)
-        line.came_at = self._loop.time()
+        line.last_ack = ack_subject
         if delivery is not None:
             line.came(source, delivery, len(subject) + len(ack_subject) + len(payload))
         if line.classed_at is not None:
