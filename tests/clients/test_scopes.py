@@ -106,6 +106,14 @@ def test_a_key_computes_only_with_the_scope_for_it(keyed, http):
             assert ask(http, method, path, keys[may]).status_code not in (401, 403), path
 
 
+def test_of_several_keys_in_one_request_none_counts(keyed, http):
+    _, keys, _ = keyed
+    good, bad = ("authorization", f"Bearer {keys['admin']}"), ("authorization", "Bearer x")
+    for several in ([good, bad], [bad, good], [good, good]):
+        assert http.get("/v1/models", headers=several).status_code == 401
+    assert http.get("/v1/models", headers=[good, ("x-a", "1"), ("x-a", "2")]).status_code == 200
+
+
 def test_a_key_changes_only_names_that_its_scope_has(keyed, http):
     _, keys, _ = keyed
     for method, path in about_pushed("team/a", changing=True):

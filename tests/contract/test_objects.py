@@ -261,6 +261,15 @@ async def test_a_folder_that_was_removed_or_unmounted_is_unavailable_until_it_is
     assert (await objects.get("keys/a.json"), await identity(objects)) == (b"a", named)
 
 
+async def test_links_in_a_folder_are_not_listed_wherever_they_lead(tmp_path):
+    objects = Objects.open(str(tmp_path / "objects"))
+    await objects.put("keys/a.json", b"a")
+    for name, target in (("loop.json", "loop.json"), ("gone.json", "nowhere"), ("up", ".."), ("all", "/")):
+        (tmp_path / "objects" / "keys" / name).symlink_to(target)
+    assert [found.key for found in await objects.list("keys/")] == ["keys/a.json"]
+    assert await objects.keys("") == ["keys/a.json"]
+
+
 async def test_a_folder_that_cannot_be_written_is_unavailable_and_says_which(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     objects = Objects.open(str(tmp_path / "file"))

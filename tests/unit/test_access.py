@@ -95,6 +95,13 @@ def test_an_expired_and_a_revoked_key_are_refused_with_the_reason_and_go_on_aski
             ring(closed).caller({}, NOW + 2 * DAY)
 
 
+def test_a_record_with_times_that_nobody_lives_to_see_is_refused_like_others():
+    plain, key = keys.make("ci", ["infer"], NOW)
+    for wrong in ({"revoked": 1e20}, {"revoked": -1e20}, {"expires": -1e20}):
+        with pytest.raises(Unauthorized, match=r"UTC$"):
+            ring(msgspec.structs.replace(key, **wrong)).caller(bearer(plain), NOW)
+
+
 def test_only_its_holder_is_told_that_a_key_was_revoked():
     plain, key = keys.make("ci", ["infer"], NOW)
     asking = ring(msgspec.structs.replace(key, revoked=NOW))

@@ -17,6 +17,8 @@ from shoal.protocol.errors import Forbidden, InvalidInput, Unauthorized
 
 log = logging.getLogger("shoal.gateway")
 EVERY_S = 2.0
+_LATEST_S = 253402300799.0
+"""The end of the year 9999."""
 ANY_KEY = ""
 """What is needed of whoever only looks."""
 ANY_PUSH = PUSH
@@ -101,7 +103,8 @@ def _lacking(caller: Caller, needed: str) -> Forbidden:
 
 
 def _day(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+    """Also of a record that somebody wrote by hand."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(min(max(seconds, 0.0), _LATEST_S)))
 
 
 class Access:

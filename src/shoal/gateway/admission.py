@@ -1,6 +1,6 @@
 """Whether a request is let in, and its envelope. Pure: headers and limits in, an envelope or an error out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from shoal.catalog import Model
@@ -12,9 +12,13 @@ from shoal.protocol.errors import InvalidInput, PayloadTooLarge, over_limit
 Headers = Mapping[bytes, bytes]
 
 
-def headers_of(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """By lower-case name; of a repeated header the last counts."""
-    return dict(pairs)
+def headers_of(pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """By lower-case name; of a repeated header the last counts, but of several keys none does: which of them a
+    proxy on the way has looked at nobody knows."""
+    headers = dict(pairs)
+    if len(headers) < len(pairs) and sum(name == b"authorization" for name, _ in pairs) > 1:
+        del headers[b"authorization"]
+    return headers
 
 
 def declared_size(headers: Headers, settings: GatewaySettings) -> int:
