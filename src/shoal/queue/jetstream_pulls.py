@@ -75,7 +75,7 @@ class Pulls:
         ask = self._requests
         if line.is_plain:  # 1
             request = await ask.ask(line, _USUAL, max_jobs, max_bytes, wait_s)
-            if line.is_plain and (wait_s or not request.is_parked):  # one that is parked has found nothing
+            if line.is_plain:
                 await ask.wait(line, [request], wait_s)
             return
         order = line.order(self._lines.now(), self._limits.promote_after_s)

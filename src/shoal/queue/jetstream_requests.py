@@ -98,7 +98,10 @@ class Requests:
         self._link.publish(subject, _encode(body), reply)
 
     async def wait(self, line: Line, requests: Sequence[Request], wait_s: float) -> None:
-        """Until woken: all have ended, or of those that are parked one has brought something, or all too long."""
+        """Until woken: all have ended, or of those that are parked one has brought something, or all too long.
+        Without `wait_s` what was parked before has found nothing."""
+        if not wait_s:
+            requests = [request for request in requests if not request.is_parked]
         if all(request.is_over for request in requests) or (wait_s and line.arrived):
             return
         waiter = self._loop.create_future()
