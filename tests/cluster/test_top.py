@@ -2,8 +2,10 @@
 
 import os
 import pty
+import select
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +16,7 @@ from names import VIRTUAL
 from shoal.testing.server import Server, serving
 
 NAME = VIRTUAL.encode()
+PATIENCE_S = 60.0
 
 
 def ask(server: Server) -> None:
@@ -38,9 +41,13 @@ class Terminal:
             os.execv(sys.executable, [sys.executable, "-m", "shoal", *words])
 
     def see(self, text: bytes) -> None:
-        """Until it was shown since the last time. Fails where the program ends first."""
+        """Until it was shown since the last time. Fails where the program ends first, or it takes too long."""
+        until = time.monotonic() + PATIENCE_S
         while text not in self.shown:
+            ready, _, _ = select.select([self.fd], [], [], max(0.0, until - time.monotonic()))
+            assert ready, f"{text!r} is not shown"
             self.shown += os.read(self.fd, 65536)
+            assert time.monotonic() < until, f"{text!r} is not shown"
         self.shown = self.shown[self.shown.index(text) + len(text) :]
 
     def press(self, key: bytes) -> None:

@@ -236,7 +236,7 @@ _LINES: tuple[Column[_Row], ...] = (
     Column("Items/s", lambda row: _number(row.line.items_per_s, _rate), need=110),
     Column("Fill", lambda row: _percent(row.line.fill), need=90),
     Column("Padding", lambda row: _percent(row.line.padding, 0.3), need=120),
-    Column("Adapters", lambda row: _number(row.line.adapters, _count), need=120),
+    Column("Adapters", lambda row: _number(row.line.adapters, _count), need=132),
     Column("Memory", lambda row: _number(row.model.memory_bytes, _size), need=70),
 )
 
