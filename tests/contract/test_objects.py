@@ -261,11 +261,15 @@ async def test_a_folder_that_was_removed_or_unmounted_is_unavailable_until_it_is
     assert (await objects.get("keys/a.json"), await identity(objects)) == (b"a", named)
 
 
-async def test_links_in_a_folder_are_not_listed_wherever_they_lead(tmp_path):
+async def test_what_no_key_can_name_is_not_listed(tmp_path):
     objects = Objects.open(str(tmp_path / "objects"))
     await objects.put("keys/a.json", b"a")
     for name, target in (("loop.json", "loop.json"), ("gone.json", "nowhere"), ("up", ".."), ("all", "/")):
         (tmp_path / "objects" / "keys" / name).symlink_to(target)
+    for name in (".DS_Store", ".nfs0000", ".a/b.json"):
+        path = tmp_path / "objects" / "keys" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x")
     assert [found.key for found in await objects.list("keys/")] == ["keys/a.json"]
     assert await objects.keys("") == ["keys/a.json"]
 

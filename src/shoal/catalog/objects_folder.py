@@ -157,18 +157,18 @@ class FolderObjects(Objects):
         return str(self._path(prefix.removesuffix("/")) if prefix else self.folder)
 
     def _paths(self, top: str) -> Iterator[str]:
-        """Every file below, but for what is being written, and for links, which are none of ours and may lead
-        anywhere. Nothing is asked of the files: there may be many."""
+        """Every file below that a key can name: not what is being written, nor what else begins with a dot, nor
+        links, which may lead anywhere. Nothing is asked of the files: there may be many."""
         folders = [top]
         while folders:
             try:
                 with os.scandir(folders.pop()) as entries:
                     for entry in entries:
-                        if entry.is_symlink():
+                        if entry.name.startswith(".") or entry.is_symlink():
                             continue
                         if not entry.is_dir():
                             yield entry.path
-                        elif entry.name != _STAGED:
+                        else:
                             folders.append(entry.path)
             except (FileNotFoundError, NotADirectoryError):
                 continue  # there is none, or no more
