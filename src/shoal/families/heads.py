@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.families import Family, Node, Ops, Prepared
+from shoal.families import Family, Network, Node, Ops, Prepared
 from shoal.families.linears import Linear, read_linears, through
 from shoal.families.weights import Checkpoint
 from shoal.families.words import Vocabulary
@@ -45,11 +45,17 @@ def describe(family: Family, ops: Ops, folder: Path, facts: Facts) -> Described:
     Raises ModelLoadFailed where the files do not hold what the facts say.
     """
     checkpoint = Checkpoint(folder)
-    network = family.network(ops, checkpoint, facts)
+    described = _described(family.network(ops, checkpoint, facts), ops, folder, facts)
+    unused = checkpoint.unused()
+    unused.pop("linear", None)  # a projection that is kept in the model's own file
+    checkpoint.let_go()
+    return Described(described.outputs, described.vocabulary, unused)
+
+
+def _described(network: Network, ops: Ops, folder: Path, facts: Facts) -> Described:
     states = network.states()
     if facts.reads_pairs:
-        score = network.logits(states, max(1, len(facts.labels)))
-        return Described({"score": score}, unused=checkpoint.unused())
+        return Described({"score": network.logits(states, max(1, len(facts.labels)))})
     outputs, vocabulary = {}, None
     if "dense" in facts.kinds:
         outputs["dense"] = through(ops, _pooled(ops, states, facts), read_linears(folder, facts.dense))
@@ -58,9 +64,7 @@ def describe(family: Family, ops: Ops, folder: Path, facts: Facts) -> Described:
         outputs["sparse"], vocabulary = words.states, Vocabulary(words, sparse)
     if "multivector" in facts.kinds:
         outputs["multivector"] = through(ops, states, read_projection(folder, facts))
-    unused = checkpoint.unused()
-    unused.pop("linear", None)  # a projection that is kept in the model's own file
-    return Described(outputs, vocabulary, unused)
+    return Described(outputs, vocabulary)
 
 
 def sparse_facts(facts: Facts) -> Sparse:

@@ -32,6 +32,7 @@ class _Stored(NamedTuple):
     array: Array | str
     path: Path
     offset: int
+    mapped: mmap.mmap
 
 
 class Table:
@@ -86,7 +87,7 @@ class Checkpoint:
     def matrices(self) -> dict[str, tuple[int, int]]:
         """Name, without `.weight`, and (out, in) of each that is no embedding table."""
         found: dict[str, tuple[int, int]] = {}
-        for name, (array, _, _) in self._weights.items():
+        for name, (array, *_) in self._weights.items():
             if name.endswith(".weight") and "embed" not in name and not isinstance(array, str) and array.ndim == 2:
                 found[name.removesuffix(".weight")] = array.shape
         return found
@@ -94,6 +95,13 @@ class Checkpoint:
     def unused(self) -> dict[str, tuple[int, int]]:
         """Those of `matrices` that nobody has asked for so far."""
         return {name: shape for name, shape in self.matrices().items() if f"{name}.weight" not in self._asked}
+
+    def let_go(self) -> None:
+        """No page of the files that was read counts as ours any more. What is wanted still, by an engine to whom
+        an array was given, is found again in the system's cache."""
+        for mapped in {id(stored.mapped): stored.mapped for stored in self._weights.values()}.values():
+            if hasattr(mapped, "madvise"):
+                mapped.madvise(mmap.MADV_DONTNEED)
 
     def setting(self, name: str, default: Any = None) -> Any:
         """A value of config.json, or `default` where it says nothing."""
@@ -114,7 +122,7 @@ class Checkpoint:
         if name not in self._weights:
             raise ModelLoadFailed(f"the checkpoint has no weight named {name!r}")
         self._asked.add(name)
-        array, path, offset = self._weights[name]
+        array, path, offset, _ = self._weights[name]
         if isinstance(array, str):
             raise ModelLoadFailed(f"weight {name!r} is of dtype {array}; known: {', '.join(_DTYPES)}")
         given = array.shape
@@ -182,7 +190,8 @@ def _map_tensors(path: Path, header_bytes: int = _MAX_HEADER_BYTES) -> Iterator[
     """
     try:
         with path.open("rb") as file:
-            mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        mapped = memoryview(mapping)
         start = 8 + int.from_bytes(mapped[:8], "little")
         if start > min(len(mapped), header_bytes):
             raise ValueError(f"its header is longer than the file, or than {header_bytes} bytes")
@@ -191,7 +200,7 @@ def _map_tensors(path: Path, header_bytes: int = _MAX_HEADER_BYTES) -> Iterator[
         for name, entry in header.items():
             known = entry["dtype"] in _DTYPES
             array = _view(mapped[start:], **entry) if known else str(entry["dtype"])
-            yield name, _Stored(array, path, start + entry["data_offsets"][0])
+            yield name, _Stored(array, path, start + entry["data_offsets"][0], mapping)
     except (OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as e:
         raise ModelLoadFailed(f"cannot read {path.name}: {e}") from e
 

@@ -18,11 +18,11 @@ from shoal.protocol.tensors import Array
 from shoal.runtimes import Ran
 from shoal.runtimes.buckets import Packed
 from shoal.runtimes.stack import Held, Stack
-from shoal.runtimes.terms import Terms, mask_named
+from shoal.runtimes.terms import TEXTS, TOKENS, Terms
 
-MOST_COLUMNS = 128
+MOST_COLUMNS = 64
 """Ranks of all adapters of a pass together, above one adapter. Every token is multiplied with all of them: beyond
-this, two passes are cheaper than one."""
+this, two passes cost less than one."""
 
 _NOBODYS = -2
 """Of a text without an adapter; a column that is nobody's has -1."""
@@ -106,7 +106,7 @@ class Adapters:
             there = list(dict.fromkeys(named[place] for place in places if named[place]))
             owners, factors = stack.arrange([held[digest] for digest in there])
             whose = [there.index(named[place]) if named[place] else _NOBODYS for place in places]
-            adapted = Adapted(factors, functools.partial(_masks, fitted.graph.terms, texts, whose, owners))
+            adapted = Adapted(factors, functools.partial(_masks, texts, whose, owners))
             ran = fitted.graph.run(texts, slot, adapted)
             rows |= zip(places, ran.rows, strict=True)
             tokens, seconds = tokens + ran.tokens, seconds + (ran.seconds or 0.0)
@@ -142,14 +142,11 @@ def passes(adapters: Sequence[str], ranks: Mapping[str, int]) -> list[list[int]]
     return parts
 
 
-def _masks(
-    terms: Terms, texts: Sequence[Prepared], whose: Sequence[int], owners: Array, packed: Packed
-) -> dict[str, Array]:
-    """For each token or text (padding too) which columns are its adapter's."""
-    masks: dict[str, Array] = {}
-    for of_texts, parts in {(place.of_texts, len(place.parts)) for place in terms.places}:
-        counts = [1 if of_texts else prepared.tokens for prepared in texts]
-        rows = np.full(len(packed.firsts) if of_texts else packed.tokens, _NOBODYS, np.int32)
-        rows[: sum(counts)] = np.repeat(whose, counts)
-        masks[mask_named(of_texts, parts)] = rows[:, None] == np.repeat(owners, parts)
-    return masks
+def _masks(texts: Sequence[Prepared], whose: Sequence[int], owners: Array, packed: Packed) -> dict[str, Array]:
+    """For each token and each text (padding too) which columns are its adapter's."""
+    of_texts = np.full(len(packed.firsts), _NOBODYS, np.int32)
+    of_texts[: len(texts)] = whose
+    of_tokens = np.full(packed.tokens, _NOBODYS, np.int32)
+    repeated = np.repeat(whose, [prepared.tokens for prepared in texts])
+    of_tokens[: len(repeated)] = repeated
+    return {TEXTS: of_texts[:, None] == owners, TOKENS: of_tokens[:, None] == owners}

@@ -58,10 +58,11 @@ class Packed(msgspec.Struct, frozen=True):
         ]
 
 
-def pack(batch: Sequence[Prepared]) -> Packed:
+def pack(batch: Sequence[Prepared], *, seldom: bool = False) -> Packed:
+    """`seldom`: with fewer different numbers of tokens, for an engine to whom each costs more."""
     lengths = np.array([p.tokens for p in batch])
     texts, tokens = len(batch), int(lengths.sum())
-    T, B, L = _up(tokens, _TOKENS), _texts(texts), _up(int(lengths.max()), ALIKE)
+    T, B, L = _up(tokens, _step(tokens) if seldom else _TOKENS), _texts(texts), _up(int(lengths.max()), ALIKE)
     firsts = np.cumsum(lengths) - lengths
     positions = np.arange(tokens) - np.repeat(firsts, lengths)
     places = np.repeat(np.arange(texts) * L, lengths) + positions
@@ -83,6 +84,10 @@ def pack(batch: Sequence[Prepared]) -> Packed:
         firsts=_padded(firsts, B),
         lasts=_padded(firsts + seen - 1, B),
     )
+
+
+def _step(tokens: int) -> int:
+    return 4 * _TOKENS if tokens <= 16 * _TOKENS else 2 * _TOKENS
 
 
 def _texts(n: int) -> int:

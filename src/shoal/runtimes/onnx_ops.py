@@ -76,6 +76,9 @@ class OnnxOps:
         own = self._node("Where", place.mask, self._node("Gemm", x, a, transB=1), nothing)
         return self._node("MatMul", own, b)
 
+    def joined(self, parts: Sequence[Node]) -> Node:
+        return self._node("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
+
     def add(self, a: Node, b: Node) -> Node:
         return self._node("Add", a, b)
 

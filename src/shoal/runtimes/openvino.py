@@ -43,7 +43,7 @@ class OpenVinoRuntime:
         self._reader = family_named(facts.family).open_reader(folder, facts)
         self._plain = OpenVinoGraph(folder, facts, profile, Terms())
         self.profile = msgspec.structs.replace(profile, lone=self._plain.lone)
-        build = functools.partial(OpenVinoGraph, folder, facts, self.profile)
+        build = functools.partial(OpenVinoGraph, folder, facts, self.profile, weights=self._plain.weights)
         self._adapters = Adapters(self._plain.terms, self._plain.unused, build, self._plain.narrow)
 
     def prepare(self, items: Sequence[Item]) -> list[Read]:

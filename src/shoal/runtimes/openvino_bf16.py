@@ -2,6 +2,8 @@
 would keep in memory beside the engine's own copy.
 """
 
+import hashlib
+
 import numpy as np
 import openvino as ov
 import openvino.opset13 as op
@@ -15,13 +17,18 @@ class Bf16Ops(OpenVinoOps):
     narrow = ov.Type.bf16
 
     def product(self, x: Node, weight: Array, bias: Array | None) -> Node:
-        # Memory of the engine's own: a constant made from one of numpy's would not keep that alive.
-        bits = ov.Tensor(ov.Type.bf16, ov.Shape(list(weight.shape)))
-        bits.data.view(np.uint16)[...] = rounded(weight)
-        wide = op.convert(op.constant(bits), "f32")
+        wide = op.convert(op.constant(self._held(rounded(weight)), shared_memory=True), "f32")
         wide.get_rt_info()["decompression_0"] = ""  # else the engine folds it back to fp32 at once
         y = op.matmul(x, wide, False, True)
         return y if bias is None else op.add(y, op.constant(bias, shared_memory=True))
+
+    def _held(self, bits: Array) -> ov.Tensor:
+        """In memory of the engine's own: a constant made from one of numpy's would not keep that alive."""
+        key = hashlib.blake2b(np.array(bits.shape).tobytes() + bits.tobytes(), digest_size=16).digest()
+        if key not in self.weights:
+            self.weights[key] = ov.Tensor(ov.Type.bf16, ov.Shape(bits.shape))
+            self.weights[key].data.view(np.uint16)[...] = bits
+        return self.weights[key]
 
 
 def rounded(weight: Array) -> Array:

@@ -29,6 +29,10 @@ _KERNELS_KEPT = 128
 """Prepared kernels and buffers that are kept for shapes seen. The default of 5,000 lets memory creep up; 512 were
 no quicker, and not full after half an hour of all lengths."""
 
+_ADAPTED_KERNELS_KEPT = 256
+"""Of a graph with terms, which has more kinds of products: those of two inputs take 1 ms to make and 0.6 MB, each
+for one number of tokens and of columns."""
+
 _LONE_KERNELS_KEPT = 64
 _LONE_BYTES = 32 * 1024 * 1024
 """Larger matrices are not held twice for the sake of a text that is alone."""
@@ -39,21 +43,29 @@ _INFINITE = 0x7F80
 
 class OpenVinoGraph:
     """`lone`: whether there is a slot more, for a text that is alone: in a second graph that all threads compute,
-    or where there are terms, in the same one. `unused` is as in `Described`."""
+    or where there are terms, in the same one. `unused` is as in `Described`, `weights` as in `OpenVinoOps`."""
 
-    def __init__(self, folder: Path, facts: Facts, profile: Profile, terms: Terms) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        facts: Facts,
+        profile: Profile,
+        terms: Terms,
+        weights: dict[bytes, ov.Tensor] | None = None,
+    ) -> None:
         """Raises ModelLoadFailed."""
         self.terms, self._facts = terms, facts
-        ops = {"int8": Int8Ops, "bf16": Bf16Ops}.get(profile.dtype, OpenVinoOps)(terms)
+        ops = {"int8": Int8Ops, "bf16": Bf16Ops}.get(profile.dtype, OpenVinoOps)(terms, weights)
         described = describe(family_named(facts.family), ops, folder, facts)
         model = ops.model(list(described.outputs.values()))
         self._described, self.unused = described.without_graph(), described.unused
-        self._tables, self._narrow = ops.tables, ops.narrow
+        self._tables, self._narrow, self.weights = ops.tables, ops.narrow, ops.weights
         self._places = {name: place for place, name in enumerate(ops.inputs)}
         factors = {name for place in terms.places for name in (place.a, place.b)}
         self._inputs = {name: place for name, place in self._places.items() if name not in factors}
         self._factors: dict[int, object] = {}
-        compiled = _compile(model, profile, profile.streams, _KERNELS_KEPT)
+        kept = _ADAPTED_KERNELS_KEPT if terms.targets else _KERNELS_KEPT
+        compiled = _compile(model, profile, profile.streams, kept)
         self._requests = [compiled.create_infer_request() for _ in range(profile.slots)]
         self.lone = profile.lone and profile.streams > 1 and _constant_bytes(model) <= _LONE_BYTES
         if self.lone:
@@ -61,7 +73,7 @@ class OpenVinoGraph:
             self._requests.append(alone.create_infer_request())
 
     def run(self, batch: Sequence[Prepared], slot: int, adapted: Adapted | None = None) -> Ran:
-        packed, request = pack(batch), self._requests[slot]
+        packed, request = pack(batch, seldom=adapted is not None), self._requests[slot]
         if adapted and self._factors.get(slot) is not adapted.factors:
             # Kept from pass to pass: to set them costs as much as computing some texts.
             for name, tensor in adapted.factors.items():

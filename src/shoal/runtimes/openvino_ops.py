@@ -26,8 +26,10 @@ class OpenVinoOps:
     narrow = ov.Type.f32
     """Of the factors that terms are fed."""
 
-    def __init__(self, terms: Terms | None = None) -> None:
+    def __init__(self, terms: Terms | None = None, weights: dict[bytes, ov.Tensor] | None = None) -> None:
+        """`weights` are those in memory already, by their contents: of a model's two graphs each is held once."""
         self.terms = terms or Terms()
+        self.weights = {} if weights is None else weights
         self.inputs: dict[str, Node] = {}
         self.tables: dict[str, Table] = {}
 
@@ -60,12 +62,15 @@ class OpenVinoOps:
         return y if bias is None else op.add(y, _constant(bias))
 
     def term(self, x: Node, place: Place) -> Node:
-        a, b = self._factors(place.a, place.width), self._factors(place.b, place.rows)
+        a, b = self._factors(place.a, place.width), self._factors(place.b, place.part.rows)
         if place.mask not in self.inputs:
             self._input(place.mask, [-1, -1], np.bool_)
         # Chosen, not multiplied by 0: that would make NaN of another adapter's infinity.
         own = op.select(self.inputs[place.mask], op.matmul(x, a, False, True), _constant(np.array(0, np.float32)))
         return op.matmul(own, b, False, False)
+
+    def joined(self, parts: Sequence[Node]) -> Node:
+        return op.concat(list(parts), 1) if len(parts) > 1 else parts[0]
 
     def _factors(self, name: str, width: int) -> Node:
         given = self._input(name, [-1, width], self.narrow)

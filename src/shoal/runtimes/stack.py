@@ -13,8 +13,8 @@ from shoal.families import Part
 from shoal.protocol.tensors import Array
 from shoal.runtimes.terms import Place
 
-COLUMNS: tuple[int, ...] = (8, 16, *range(32, 129, 16), 192, 256)
-"""Engines keep kernels for every shape they have seen."""
+COLUMNS = (16, 48, 64, 128, 256)
+"""Engines keep kernels for every shape they have seen, and OpenVINO's for products of two inputs are large."""
 
 
 class Held(NamedTuple):
@@ -33,7 +33,7 @@ class Stack:
     def __init__(self, places: Sequence[Place], dtype: Any, wrap: Callable[[Array], Any]) -> None:
         self._places, self._dtype, self._wrap = places, dtype, wrap
         self._columns = 0
-        self._arrays: list[tuple[Array, ...]] = []
+        self._arrays: list[tuple[Place, Array, Array]] = []
         self._standing: dict[str, range] = {}
         self._inputs: dict[int, dict[str, Any]] = {}
 
@@ -55,9 +55,9 @@ class Stack:
     def _first(self, columns: int) -> dict[str, Any]:
         if columns not in self._inputs:
             self._inputs[columns] = {
-                name: self._wrap(array[:columns].reshape(-1, array.shape[-1]))
-                for place, arrays in zip(self._places, self._arrays, strict=True)
-                for name, array in zip((place.a, place.b), arrays, strict=True)
+                name: self._wrap(array[:columns])
+                for place, a, b in self._arrays
+                for name, array in ((place.a, a), (place.b, b))
             }
         return self._inputs[columns]
 
@@ -66,7 +66,7 @@ class Stack:
         self._columns = columns
         self._standing, self._inputs = {}, {}
         self._arrays = [
-            tuple(np.zeros((columns, len(p.parts), size), self._dtype) for size in (p.width, p.rows))
+            (p, np.zeros((columns, p.width), self._dtype), np.zeros((columns, p.part.rows), self._dtype))
             for p in self._places
         ]
 
@@ -78,15 +78,15 @@ class Stack:
             if there.stop <= where.start or where.stop <= there.start
         }
         self._standing[adapter.digest] = where
-        for place, (a, b) in zip(self._places, self._arrays, strict=True):
-            for i, (part, row) in enumerate(place.parts):
-                own = a[where.start : where.stop, i], b[where.start : where.stop, i, row : row + part.rows]
-                factors = adapter.factors.get(part)
-                rank = 0 if factors is None else len(factors[0])
-                for j, array in enumerate(own):
-                    if factors is not None:
-                        array[:rank] = factors[j]
-                    array[rank:] = 0
+        start, stop = where.start, where.stop
+        for place, a, b in self._arrays:
+            factors = adapter.factors.get(place.part)
+            written = start
+            if factors is not None:
+                written += len(factors[0])
+                a[start:written], b[start:written] = factors
+            if written < stop:
+                a[written:stop] = b[written:stop] = 0
 
 
 def rounded_up(columns: int) -> int:

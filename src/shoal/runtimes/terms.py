@@ -10,41 +10,31 @@ from typing import NamedTuple, Protocol
 from shoal.families import Node, Part
 from shoal.protocol.tensors import Array
 
+TOKENS, TEXTS = "adapted.tokens", "adapted.texts"
+"""Inputs [tokens, columns] and [texts, columns], boolean: whose factors stand in a column."""
+
 
 class Place(NamedTuple):
-    """A term b · (a · x) beside one linear, whose x is of `width` and whose output of `rows`.
+    """A term b · (a · x) beside the product that gives the rows of `part`; `width` is that of x.
 
-    Its inputs `a` [columns · parts, width] and `b` [columns · parts, rows] hold the factors of some adapters side
-    by side. A column has one for each of the linear's `parts` that adapters change, each with where its rows begin
-    in the output: b is 0 beside them.
+    Its inputs `a` [columns, width] and `b` [columns, rows] hold the factors of some adapters, side by side.
     """
 
-    parts: tuple[tuple[Part, int], ...]
+    part: Part
     width: int
-    rows: int
     of_texts: bool
 
     @property
     def mask(self) -> str:
-        """Of tokens or texts · columns · parts, boolean: whose factors stand in a column."""
-        return mask_named(self.of_texts, len(self.parts))
+        return TEXTS if self.of_texts else TOKENS
 
     @property
     def a(self) -> str:
-        return f"{self._name}.a"
+        return f"{self.part.name}.{self.part.first}.a"
 
     @property
     def b(self) -> str:
-        return f"{self._name}.b"
-
-    @property
-    def _name(self) -> str:
-        part, _ = self.parts[0]
-        return f"{part.name}.{part.first}"
-
-
-def mask_named(of_texts: bool, parts: int) -> str:
-    return f"{'texts' if of_texts else 'tokens'}.adapted.{parts}"
+        return f"{self.part.name}.{self.part.first}.b"
 
 
 class TermOps(Protocol):
@@ -57,6 +47,10 @@ class TermOps(Protocol):
     def term(self, x: Node, place: Place) -> Node:
         """[n, width] → [n, rows]: what the place's inputs add. A row of x meets the factors in those columns that
         its row of the mask names, whatever the others hold."""
+        ...
+
+    def joined(self, parts: Sequence[Node]) -> Node:
+        """[n, any] side by side."""
         ...
 
     def add(self, a: Node, b: Node) -> Node: ...
@@ -75,16 +69,21 @@ class Terms:
     def linear(
         self, ops: TermOps, x: Node, weight: Array, bias: Array | None, parts: Sequence[Part], of_texts: bool
     ) -> Node:
-        y = ops.product(x, weight, bias)
-        rows, width = weight.shape
-        there, start = [], 0
-        for part in parts:
-            self.sites.append((part, width))
-            if part.name in self.targets:
-                there.append((part, start))
-            start += part.rows
+        width = weight.shape[1]
+        self.sites += [(part, width) for part in parts]
+        places = [Place(part, width, of_texts) if part.name in self.targets else None for part in parts]
+        there = [place for place in places if place is not None]
+        self.places += there
         if not there:
-            return y
-        place = Place(tuple(there), width, rows, of_texts)
-        self.places.append(place)
-        return ops.add(y, ops.term(x, place))
+            return ops.product(x, weight, bias)
+        if len(there) == len(parts):
+            terms = ops.joined([ops.term(x, place) for place in there])
+            return ops.add(ops.product(x, weight, bias), terms)
+        # Apart, so that the rows that no adapter changes cost nothing more.
+        done, start = [], 0
+        for part, place in zip(parts, places, strict=True):
+            rows = slice(start, start + part.rows)
+            y = ops.product(x, weight[rows], None if bias is None else bias[rows])
+            done.append(y if place is None else ops.add(y, ops.term(x, place)))
+            start += part.rows
+        return ops.joined(done)
