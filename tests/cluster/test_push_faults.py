@@ -24,7 +24,7 @@ from cluster.pushes import (
     who_said,
 )
 from names import VIRTUAL
-from shoal.protocol.errors import ModelLoadFailed, ShoalError
+from shoal.protocol.errors import Conflict, ModelLoadFailed, ModelNotFound, ShoalError
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +44,26 @@ def test_a_node_that_dies_while_it_proves_leaves_the_push_to_another(tmp_path):
         killer.join()
         assert pushed.node not in ("", killed[0].name)
         assert vector(client, "team/enc").shape == (32,)
+
+
+def test_a_base_that_is_removed_while_an_adapter_of_it_is_proved_leaves_no_adapter_without_one(tmp_path):
+    with pushable(tmp_path, nodes=1, gateways=2) as running, client_of(running) as client:
+        client.push(a_model(tmp_path / "m", seed=1), "team/enc")
+        proved = said(running.nodes[0], PROVING)
+
+        def remove() -> None:
+            soon(lambda: said(running.nodes[0], PROVING) > proved, "the adapter is being proved")
+            with client_of(running, 1) as other:
+                other.remove("team/enc")
+
+        remover = threading.Thread(target=remove)
+        remover.start()
+        with pytest.raises((Conflict, ModelNotFound), match=r"removed meanwhile|no node"):
+            client.push(an_adapter(tmp_path / "a"), "team/adapter", base="team/enc")
+        remover.join()
+        assert is_gone(client, "team/adapter")
+        with pytest.raises(ModelNotFound):
+            client.pushed("team/adapter")
 
 
 def test_a_node_that_dies_while_it_fetches_or_loads_leaves_the_requests_to_another(tmp_path):

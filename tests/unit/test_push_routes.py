@@ -6,9 +6,11 @@ import tracemalloc
 import msgspec
 import pytest
 
+from pushed_states import alias, named, push
 from shoal.catalog.proof import MOST_ROWS
 from shoal.gateway import push_bodies, push_routes
 from shoal.gateway.access import ANY_KEY, ANY_PUSH
+from shoal.gateway.publishing import adapters_of
 from shoal.protocol.errors import InvalidInput, MethodNotAllowed, UnsupportedMediaType
 
 NAMES = "/v1/configs/models"
@@ -159,6 +161,18 @@ def test_a_push_that_would_grow_a_hundredfold_is_refused_before_it_does(more):
     finally:
         tracemalloc.stop()
     assert peak < 20_000_000
+
+
+def test_a_base_is_used_by_every_version_of_an_adapter_that_somebody_may_ask_for():
+    states = [
+        named("enc", push("enc", 1), push("enc", 2)),
+        named("one", push("one", 3, base="enc@1"), alias("prod"), push("one", 4, base="enc@2")),
+        named("two", push("two", 5, base="enc2@1"), push("two", 6, base="enc@2")),
+    ]
+    assert adapters_of("enc", 1, states) == ["one@1"]
+    assert adapters_of("enc", 2, states) == ["one", "two"]
+    assert adapters_of("enc", 0, states) == ["one", "one@1", "two"]
+    assert adapters_of("one", 0, states) == adapters_of("en", 0, states) == []
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "1e3", "²", "9" * 20, " 1"])

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 import msgspec
@@ -100,6 +100,7 @@ class Publisher:
         proved = await self._prove(asked)  # 4
         if dry_run:
             return Published(proved)
+        await self._check_base_stays(proved.base)
         change = Pushed(
             at=time.time(), who=who, note=note, digest=asked.digest, card=proved.card, facts=proved.facts,
             size_bytes=proved.size_bytes, base=proved.base, base_digest=proved.base_digest,
@@ -131,7 +132,7 @@ class Publisher:
     async def remove(self, name: str, who: str, *, version: int = 0, alias: str = "", note: str = "") -> NameState:
         """One version or one alias; the whole name where neither is said."""
         if not alias:
-            self._check_unused(name, version)
+            await self._check_unused(name, version)
         return await self._append(name, Removed(at=time.time(), who=who, note=note, version=version, alias=alias))
 
     async def state(self, name: str) -> NameState:
@@ -176,9 +177,16 @@ class Publisher:
                 f"an adapter belongs to {base.plain_name}, whose variants all can use it", param="base"
             )
 
-    def _check_unused(self, name: str, version: int) -> None:
+    async def _check_base_stays(self, base: str) -> None:
+        """Raises Conflict where a version that an adapter was proved on was removed meanwhile. One that was not
+        pushed is not ours to look at."""
+        name, _, number = base.partition("@")
+        if number and int(number) not in (await self.registry.state(name)).versions:
+            raise Conflict(f"{base}, which this adapter changes, was removed meanwhile", model=base)
+
+    async def _check_unused(self, name: str, version: int) -> None:
         """Raises Conflict where adapters would be left without what they change."""
-        users = adapters_of(name, version, self._models.models())
+        users = adapters_of(name, version, (await self.registry.names()).values())
         if users:
             raise Conflict(
                 f"{name} has adapters, which are nothing without it: remove {', '.join(users[:5])} before",
@@ -216,14 +224,20 @@ class Publisher:
         return proof.read_answer(status, data)
 
 
-def adapters_of(name: str, version: int, models: Mapping[str, Model]) -> list[str]:
-    """The pushed adapters that change a version of this name, 0 for any."""
-    bases = {m.card.name: m.card.base.partition("@") for m in models.values() if m.card.base}
+def adapters_of(name: str, version: int, states: Iterable[NameState]) -> list[str]:
+    """The pushed adapters that change a version of this name, 0 for any: also earlier versions of them, which
+    somebody may ask for or go back to."""
     return sorted(
-        adapter
-        for adapter, (base, _, number) in bases.items()
-        if base == name and adapter != name and (not version or number == str(version))
+        state.name if each.number == state.current else f"{state.name}@{each.number}"
+        for state in states
+        for each in state.versions.values()
+        if _is_on(each.base, name, version) and state.name != name
     )
+
+
+def _is_on(base: str, name: str, version: int) -> bool:
+    on, _, number = base.partition("@")
+    return on == name and (not version or number == str(version))
 
 
 async def _whole(inbox: Inbox) -> tuple[int, bytes]:
