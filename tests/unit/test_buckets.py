@@ -48,6 +48,15 @@ def test_shapes_are_few_and_every_text_has_a_token_to_look_at(lengths):
     assert texts <= 1.25 * len(lengths)
 
 
+def test_where_they_are_to_be_seldom_the_numbers_of_tokens_are_fewer():
+    def numbers(*, seldom: bool) -> set[int]:
+        texts = [Prepared(Item(), [1] * n, [0] * n) for n in range(1, 385)]
+        return {pack([text], seldom=seldom).tokens for text in texts}
+
+    assert len(numbers(seldom=False)) == 24
+    assert numbers(seldom=True) == {64, 128, 192, 256, 288, 320, 352, 384}
+
+
 def test_a_table_is_looked_up_by_token_id_and_anything_else_is_passed_on(tmp_path):
     p = packed([2, 1])
     save_file({"words": np.arange(400, dtype=np.float32).reshape(200, 2)}, tmp_path / "model.safetensors")
