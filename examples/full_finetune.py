@@ -17,7 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the model; FOLDER.npz is a reference")
     parser.add_argument("--base", default=_faq.BASE, help="a model that `shoal add` put here, or a folder")
-    parser.add_argument("--steps", type=int, default=100, help="batches of 32 pairs")
+    parser.add_argument("--steps", type=int, default=120, help="batches of 32 pairs")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
 

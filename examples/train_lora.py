@@ -20,7 +20,7 @@ def main() -> None:
         "--out", type=Path, required=True, help="folder for the adapter; FOLDER.npz is a reference"
     )
     parser.add_argument("--base", default=_faq.BASE, help="a model that `shoal add` put here, or a folder")
-    parser.add_argument("--steps", type=int, default=100, help="batches of 32 pairs")
+    parser.add_argument("--steps", type=int, default=120, help="batches of 32 pairs")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
