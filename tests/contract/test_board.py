@@ -124,3 +124,17 @@ async def test_a_queue_server_that_lost_its_notes_gets_them_again():
         await late.until(lambda: late.notes == {"a": b"2"})
         for queue in (owner, reading, newcomer):
             await queue.close()
+
+
+async def test_nothing_is_heard_while_the_queue_server_is_away():
+    with nats_server() as server:
+        queue = await JetStreamQueue.connect(server.url)
+        assert queue.board.listening_s() > 0
+        server.kill()
+        async with asyncio.timeout(30):
+            while queue.board.listening_s():
+                await asyncio.sleep(0.01)
+            server.start()
+            while not queue.board.listening_s():
+                await asyncio.sleep(0.01)
+        await queue.close()

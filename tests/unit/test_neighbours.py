@@ -278,6 +278,19 @@ def test_a_node_that_can_never_hold_a_model_leaves_it_to_others_for_long():
     assert world.do.claims == ["a"]
 
 
+@pytest.mark.parametrize("listening_s", [0.0, 1.0])
+def test_a_node_that_just_came_or_came_back_takes_no_cold_line_before_it_could_hear_who_holds_it(listening_s):
+    world = World(count=0, pinned=())
+    world.peers._listening_s = lambda: listening_s
+    waiting = Depth(jobs=1, size_bytes=100, oldest=world.now)
+    world.scheduler.line_has_work("a", world.now, waiting)
+    assert (world.do.pulls, world.do.launched, world.do.claims) == ([], [], [])
+    world.peers.told(NodeStatus(node="other", models={"a": ModelStatus(state="ready")}), world.now)
+    world.peers._listening_s = lambda: 2.0
+    world.scheduler.line_has_work("a", world.now, waiting)
+    assert (world.do.pulls, world.do.launched, world.do.claims) == ([], [], [])
+
+
 class Removed(World):
     """Its model is gone, and three jobs wait for it: one that had been given back before, two that had not."""
 

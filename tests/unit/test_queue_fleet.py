@@ -14,6 +14,20 @@ def test_a_node_is_known_by_its_last_word_and_forgotten_when_it_falls_silent():
     assert fleet.nodes(now=9.5) == []
 
 
+def test_nobody_is_forgotten_while_nobody_could_be_heard_nor_before_they_could_speak_again():
+    listening = 100.0
+    fleet = Fleet(silent_after_s=5.0, listening_s=lambda: listening)
+    for node in ("stays", "goes"):
+        fleet.told(NodeStatus(node=node), now=0.0)
+    listening = 0.0
+    assert len(fleet.nodes(now=60.0)) == 2
+    listening = 3.0
+    assert len(fleet.nodes(now=63.0)) == 2
+    fleet.told(NodeStatus(node="stays"), now=64.0)
+    listening = 6.0
+    assert [n.node for n in fleet.nodes(now=66.0)] == ["stays"]
+
+
 def test_a_models_state_is_that_of_the_node_where_it_is_furthest_and_its_memory_that_of_all():
     ready = ModelStatus(state="ready", memory_bytes=3, dtype="bf16", flying_items=1)
     nodes = [

@@ -40,7 +40,7 @@ from shoal.node.trial import Trial
 from shoal.observe import log as logs
 from shoal.observe.garbage import collect_seldom
 from shoal.protocol.status import ModelStatus, NodeStatus
-from shoal.queue import Limits, Queue
+from shoal.queue import Limits
 from shoal.queue.fleet import Fleet, lacking_of, states_of
 from shoal.queue.jetstream import JetStreamQueue
 from shoal.queue.jetstream_auth import Login
@@ -96,10 +96,10 @@ class NodeProcess(msgspec.Struct, frozen=True, kw_only=True):
 class Cluster:
     """What is heard on the board (queue.board.Reader)."""
 
-    def __init__(self, pushed: Pushed, queue: Queue) -> None:
+    def __init__(self, pushed: Pushed, queue: JetStreamQueue) -> None:
         self._queue = queue
         self.catalog = SharedCatalog(pushed, nodes=lambda: len(self.nodes()))
-        self._fleet = Fleet()
+        self._fleet = Fleet(listening_s=queue.board.listening_s)
 
     def noted(self, key: str, note: bytes | None) -> None:
         self.catalog.noted(key, note)

@@ -63,8 +63,9 @@ class Agent:
         self._is_refreshing = False
         self._loop = asyncio.get_running_loop()
         self.records = Records()
+        peers = Peers(node, board.listening_s) if board is not None else Peers(node)
         self._hands = Hands(queue, board, self.records, self, files or OnDisk(), look or _nowhere, max_items)
-        self._hands.scheduler = self.scheduler = Scheduler(settings, self._hands, Peers(node))
+        self._hands.scheduler = self.scheduler = Scheduler(settings, self._hands, peers)
         self._hands.roster = self._roster = Roster(models, measured, profiles, self.scheduler, settings.pinned)
 
     def start(self) -> None:

@@ -85,7 +85,8 @@ class Neighbours:
         """A line whose model is not here is left to others, unless there are none or we said that we take it."""
         if line.removed_at:
             return False
-        return bool(line.replicas or line.pinned or now < line.claim_until or not self._peers.count(now))
+        is_alone = self._peers.are_known and not self._peers.count(now)
+        return bool(line.replicas or line.pinned or now < line.claim_until or is_alone)
 
     # A line whose model is not here.
 
@@ -111,10 +112,11 @@ class Neighbours:
         self._do.claim(line.model.name, now + _claim_s(line))  # 2, 3
 
     def _is_worth_a_load(self, line: Line, depth: Depth | None, now: float) -> bool:
-        """1. Another node has claimed it, or its model is gone from here: no. 2. Nobody holds it: yes. 3. The wait
-        of what waits, by those that hold it, is long, and there are not loads enough."""
+        """1. Another node has claimed it, its model is gone from here, or we have not yet heard who holds it: no.
+        2. Nobody holds it: yes. 3. The wait of what waits, by those that hold it, is long, and there are not loads
+        enough."""
         name = line.model.name
-        if self._peers.is_claimed(name, now) or line.removed_at:
+        if self._peers.is_claimed(name, now) or line.removed_at or not self._peers.are_known:
             return False  # 1
         holders = self._peers.holders(name, now)
         if not holders:

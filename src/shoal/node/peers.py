@@ -4,6 +4,8 @@ A claim is a note on the board. All nodes see the board's notes in the same orde
 line all believe the first; a claim ends at its own time or when its node takes it down.
 """
 
+import math
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -14,6 +16,7 @@ from shoal.queue.fleet import Fleet
 
 _PREFIX = "claim/"
 _HOLDING = ("ready", "loading")
+HEARD_AFTER_S = 1.5
 SILENT_AFTER_S = 2.5
 """A node that missed two statuses is not waited for."""
 
@@ -33,9 +36,10 @@ def claim_key(line: str, node: str) -> str:
 class Peers:
     """`node` is this one's own name; "" for a node that is alone."""
 
-    def __init__(self, node: str = "") -> None:
+    def __init__(self, node: str = "", listening_s: Callable[[], float] = lambda: math.inf) -> None:
         self.node = node
-        self._fleet = Fleet(SILENT_AFTER_S)
+        self._listening_s = listening_s
+        self._fleet = Fleet(SILENT_AFTER_S, listening_s)
         self._claims: dict[str, Claim] = {}
         self._offered: set[str] = set()
 
@@ -69,6 +73,11 @@ class Peers:
     def offers(self, line: str) -> bool:
         """Whether some node's store holds the line's model: our own as well, until we take our note down."""
         return line in self._offered or line.rpartition(":")[0] in self._offered
+
+    @property
+    def are_known(self) -> bool:
+        """Whether all would have been heard by now: each tells of itself once a second."""
+        return self._listening_s() > HEARD_AFTER_S
 
     def count(self, now: float) -> int:
         """Other nodes that take work."""

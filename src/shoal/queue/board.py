@@ -27,6 +27,10 @@ class Board(Protocol):
         """Differs after the queue server lost its notes. "" before the first time that it was reached."""
         ...
 
+    def listening_s(self) -> float:
+        """For how long now all that is told has been heard here; 0 while the queue server is away."""
+        ...
+
     def put(self, key: str, note: bytes, *, keep: bool = True) -> None:
         """Put up or replace a note. Never waits. A queue server that lost its notes gets ours again, but for those
         that we do not `keep`."""

@@ -1,7 +1,11 @@
 """The nodes of a cluster as they last told of themselves. Pure: statuses and the time in, answers out.
 
-Gateways read it for listings and readiness, nodes to see what others hold. A node that is silent is forgotten.
+Gateways read it for listings and readiness, nodes to see what others hold. A node that is silent is forgotten, but
+not while nobody could be heard.
 """
+
+import math
+from collections.abc import Callable
 
 from shoal.protocol.status import AdapterState, ModelStatus, NodeStatus
 
@@ -10,8 +14,11 @@ _ORDER = ("ready", "loading", "stopping", "failed", "absent")
 
 
 class Fleet:
-    def __init__(self, silent_after_s: float = SILENT_AFTER_S) -> None:
-        self._silent_after_s = silent_after_s
+    def __init__(
+        self, silent_after_s: float = SILENT_AFTER_S, listening_s: Callable[[], float] = lambda: math.inf
+    ) -> None:
+        """`listening_s`: for how long now one would have been heard (queue.board.Board)."""
+        self._silent_after_s, self._listening_s = silent_after_s, listening_s
         self._last: dict[str, tuple[NodeStatus, float]] = {}
 
     def told(self, status: NodeStatus, now: float) -> None:
@@ -20,9 +27,10 @@ class Fleet:
 
     def nodes(self, now: float) -> list[NodeStatus]:
         """Those that were heard lately, by name."""
-        gone = [node for node, (_, heard) in self._last.items() if now - heard > self._silent_after_s]
-        for node in gone:
-            del self._last[node]
+        if self._listening_s() > self._silent_after_s:
+            gone = [node for node, (_, heard) in self._last.items() if now - heard > self._silent_after_s]
+            for node in gone:
+                del self._last[node]
         return [self._last[node][0] for node in sorted(self._last)]
 
 

@@ -34,6 +34,7 @@ class JetStreamBoard:
         self._readers: list[Reader] = []
         self._ours: dict[str, bytes] = {}
         self._created = ""
+        self._up_at = 0.0
         self._is_up = False
         self._subscription: int | None = None
         self._prefix = len(subjects.all_notes(pool)) - 1
@@ -44,6 +45,9 @@ class JetStreamBoard:
     @property
     def era(self) -> str:
         return self._created
+
+    def listening_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._up_at if self._is_up else 0.0
 
     def put(self, key: str, note: bytes, *, keep: bool = True) -> None:
         if keep:
@@ -80,7 +84,7 @@ class JetStreamBoard:
     async def link_up(self) -> None:
         """Raises QueueUnavailable."""
         created = await self._ensure_bucket()
-        self._is_up = True
+        self._is_up, self._up_at = True, asyncio.get_running_loop().time()
         if created != self._created:
             self._created = created
             for key, note in self._ours.items():
