@@ -169,7 +169,7 @@ def _check_overtaken(state: NameState, change: Pushed, since: int) -> None:
     others = [event for event in state.history if event.number > since and event.digest not in ("", change.digest)]
     if others:
         raise Conflict(
-            f"{state.name} was pushed by {others[-1].who or 'another'} meanwhile, as version "
+            f"{state.name} was pushed meanwhile ({others[-1].who or 'by another'}), as version "
             f"{others[-1].version}; look at that, and push again if yours is to follow it",
             model=state.name,
             version=others[-1].version,
