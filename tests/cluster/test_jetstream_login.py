@@ -1,9 +1,11 @@
 """Who may join the shared queue: user and password, token, TLS; and what is said to those who may not."""
 
+import asyncio
 import contextlib
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from shoal.protocol.errors import InvalidInput, QueueUnavailable, ResourceExhausted
@@ -98,3 +100,31 @@ def test_an_own_binary_may_be_named(monkeypatch, tmp_path):
     with pytest.raises(InvalidInput, match="no queue server at"):
         find_binary()
     assert find_binary(Path("/bin/sh")) == Path("/bin/sh")
+
+
+async def test_who_is_not_taken_back_says_why_once_and_comes_back_when_he_is(caplog):
+    def taking(password):
+        return ServerSettings(folder=HERE, more=f'authorization {{ user: "u", password: "{password}" }}')
+
+    def refusals():
+        return [line for line in caplog.records if "does not take us back" in line.getMessage()]
+
+    with nats_server(taking("p")) as server:
+        queue = await JetStreamQueue.connect(server.url, login=Login(user="u", password="p"))
+        try:
+            kept = server.settings
+            server.kill()
+            server.settings = msgspec.structs.replace(kept, more=taking("other").more)
+            server.start()
+            async with asyncio.timeout(60):
+                while not refusals():
+                    await asyncio.sleep(0.05)
+                await asyncio.sleep(2)  # several tries
+                server.kill()
+                server.settings = kept
+                server.start()
+                while not queue.is_up:
+                    await asyncio.sleep(0.05)
+            assert len(refusals()) == 1
+        finally:
+            await queue.close()

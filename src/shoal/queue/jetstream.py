@@ -23,6 +23,7 @@ from shoal.queue.jetstream_api import Api
 from shoal.queue.jetstream_asks import SWEEP_EVERY_S, Asks
 from shoal.queue.jetstream_auth import Login
 from shoal.queue.jetstream_board import JetStreamBoard
+from shoal.queue.jetstream_clock import Clock
 from shoal.queue.jetstream_depths import Depths
 from shoal.queue.jetstream_held import BEAT_EVERY_S, Holdings
 from shoal.queue.jetstream_link import Link
@@ -38,9 +39,10 @@ class JetStreamQueue:
     ) -> None:
         name = secrets.token_hex(8)
         self._link, self._pool, self._clock = link, pool, clock
-        self._api = Api(link, pool, limits, may_change=may_change)
-        self._asks = Asks(link, self._api, pool, limits, name, clock)
-        self._held = Holdings(link, limits, name)
+        told = Clock(clock)
+        self._api = Api(link, pool, limits, told, may_change=may_change)
+        self._asks = Asks(link, self._api, pool, limits, name, told)
+        self._held = Holdings(link, limits, name, told)
         self._pulls = Pulls(link, self._api, self._held, pool, limits, name, clock)
         self._depths = Depths(self._api, self._held)
         self.board = JetStreamBoard(link, pool)

@@ -21,6 +21,7 @@ from shoal.protocol.errors import (
     over_limit,
 )
 from shoal.queue import Limits
+from shoal.queue.jetstream_clock import Clock
 from shoal.queue.jetstream_link import Link
 
 GARBAGE_AFTER_S = 3600.0
@@ -62,7 +63,7 @@ class Config(msgspec.Struct, frozen=True):
 
 class Answer(msgspec.Struct, frozen=True):
     """`created` is when the stream was, which tells it from one of the same name before it. Of a consumer,
-    `delivered` were sent to it and `num_pending` are to be.
+    `delivered` were sent to it and `num_pending` are to be. `ts` is the server's clock.
     """
 
     error: ApiError | None = None
@@ -70,6 +71,7 @@ class Answer(msgspec.Struct, frozen=True):
     config: Config = Config()
     num_pending: int = 0
     delivered: Delivered = Delivered()
+    ts: datetime | None = None
 
 
 class StreamState(msgspec.Struct, frozen=True):
@@ -81,6 +83,7 @@ class StreamState(msgspec.Struct, frozen=True):
 class _StreamInfo(msgspec.Struct, frozen=True):
     state: StreamState = StreamState()
     config: Config = Config()
+    ts: datetime | None = None
     error: ApiError | None = None
 
 
@@ -109,13 +112,14 @@ def read_ack(payload: bytes) -> PubAck:
 
 
 class Api:
-    def __init__(self, link: Link, pool: str, limits: Limits, *, may_change: bool = True) -> None:
+    def __init__(self, link: Link, pool: str, limits: Limits, clock: Clock, *, may_change: bool = True) -> None:
         """`limits` are those of a stream that is not there yet; one that is there gets them, once, where we
         `may_change` it: from then on everybody goes by what it has.
         """
         self._link = link
         self._pool = pool
         self._limits = limits
+        self._clock = clock
         self._may_change = may_change
         self._stream = subjects.stream(pool)
         self.created = ""
@@ -123,9 +127,10 @@ class Api:
 
     async def ensure_stream(self) -> None:
         """Raises QueueUnavailable, or ResourceExhausted where the server may not keep as much as we ask for."""
-        config = self._stream_config()
+        config, asked = self._stream_config(), self._clock.now()
         answer = await ask(self._link, f"STREAM.CREATE.{self._stream}", config)
         if answer.error is not None and answer.error.err_code == NAME_IN_USE:  # it has other limits
+            asked = self._clock.now()
             verb = "UPDATE" if self._may_change else "INFO"
             answer = await ask(self._link, f"STREAM.{verb}.{self._stream}", config if self._may_change else {})
         error = answer.error
@@ -137,6 +142,7 @@ class Api:
         if error is not None:
             raise QueueUnavailable(f"the queue server keeps no stream for us: {error.description}")
         self.created, self._may_change = answer.created, False
+        self._clock.heard(asked, answer.ts)
         self._heard(answer.config)
 
     async def ensure_consumer(self, line: str, priority: Priority, size_class: str = "") -> None:
@@ -160,8 +166,10 @@ class Api:
     async def counts(self) -> StreamState:
         """How many jobs each subject holds, lent ones included; the subjects of empty lines are absent."""
         body = msgspec.json.encode({"subjects_filter": subjects.all_work(self._pool)})
+        asked = self._clock.now()
         _, payload = await self._link.request(f"$JS.API.STREAM.INFO.{self._stream}", body)
         info = msgspec.json.decode(payload, type=_StreamInfo) if payload else _StreamInfo()
+        self._clock.heard(asked, info.ts)
         self._heard(info.config)
         return info.state
 

@@ -6,7 +6,6 @@ A job is published without waiting; an error ack fails its inbox. What may be se
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
 
 import msgspec
 
@@ -26,6 +25,7 @@ from shoal.queue.answers import Answer
 from shoal.queue.classes import Apart
 from shoal.queue.flights import Budget, Flight, Verdict
 from shoal.queue.jetstream_api import STREAM_MISSING, Api, read_ack
+from shoal.queue.jetstream_clock import Clock
 from shoal.queue.jetstream_full import Fullness
 from shoal.queue.jetstream_link import Link
 from shoal.queue.waits import Crowd
@@ -67,9 +67,7 @@ class Ask:
 
 
 class Asks:
-    def __init__(
-        self, link: Link, api: Api, pool: str, limits: Limits, name: str, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, link: Link, api: Api, pool: str, limits: Limits, name: str, clock: Clock) -> None:
         self._link, self._api, self._pool, self._name = link, api, pool, name
         self._limits, self._clock = limits, clock
         self._patience_s = limits.lease_s + SILENCE_AFTER_LEASE_S
@@ -103,10 +101,10 @@ class Asks:
         envelope = job.envelope
         if error := self.refusal(envelope.line, envelope.priority, envelope.deadline):  # 3
             raise error
-        size_class = self.apart.class_of(envelope.line, len(job.body), self._clock())
+        size_class = self.apart.class_of(envelope.line, len(job.body), self._clock.now())
         if size_class and self._fullness.is_full(envelope.line, envelope.priority):
             raise self._api.line_full(envelope.line)
-        payload = frames.encode_job(job, self._inbox)
+        payload = frames.encode_job(self._clock.sent(job), self._inbox)
         if len(payload) > self._link.max_payload:  # 4
             raise over_limit(
                 PayloadTooLarge, "the request with its envelope", seen=len(payload), limit=self._link.max_payload,
@@ -125,7 +123,7 @@ class Asks:
         crowd = self._crowds.get(line)
         if crowd is None:
             return None
-        left_s = deadline - self._clock()
+        left_s = deadline - self._clock.now()
         return waits.refusal(line, crowd.wait(priority), priority, left_s, self._limits.max_wait_s)
 
     def forget(self, ask: Ask) -> None:
@@ -134,7 +132,7 @@ class Asks:
             return
         del self._by_id[ask.id]
         answered = ask.answer.complete and ask.answer.status < 300
-        self._crowds[ask.line].over(ask.id, self._clock(), answered=answered)
+        self._crowds[ask.line].over(ask.id, self._clock.now(), answered=answered)
         if ask.answer.complete and ask.flight.tries <= 1:
             return
         if ask.place:
@@ -178,7 +176,7 @@ class Asks:
             # It waits long, or its node was lost before it could claim it: the server counts such a job as lent
             # until somebody pulls, and whoever does not hold the model pulls only when it hears of work.
             self._hint(subject)
-        self._fullness.sweep(self.apart.lines(self._clock()))
+        self._fullness.sweep(self.apart.lines(self._clock.now()))
         if len(self._hinted) > 1000:
             self._hinted = {line: at for line, at in self._hinted.items() if now - at < HINT_AFTER_S}
 

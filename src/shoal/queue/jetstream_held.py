@@ -8,7 +8,6 @@ import asyncio
 import itertools
 import logging
 import secrets
-import time
 from collections import defaultdict
 
 import msgspec
@@ -18,6 +17,7 @@ from shoal.protocol import subjects
 from shoal.protocol.envelope import Chunk, Job
 from shoal.queue import Limits, Listener
 from shoal.queue import jetstream_frames as frames
+from shoal.queue.jetstream_clock import Clock
 from shoal.queue.jetstream_link import Link
 
 log = logging.getLogger("shoal.queue")
@@ -74,8 +74,9 @@ class JetStreamDelivery:
 
 
 class Holdings:
-    def __init__(self, link: Link, limits: Limits, name: str) -> None:
+    def __init__(self, link: Link, limits: Limits, name: str, clock: Clock) -> None:
         self.link = link
+        self._clock = clock
         self._name = name
         self._extend_every_s = limits.lease_s / 3
         self._loop = asyncio.get_running_loop()
@@ -100,7 +101,7 @@ class Holdings:
             log.error("a job could not be read", extra=logs.fields(line=line, reason=str(error)))
             self._say(ack_subject, b"+TERM")
             return None
-        delivery = JetStreamDelivery(self, line, job, inbox, ack_subject, next(self._leases))
+        delivery = JetStreamDelivery(self, line, self._clock.received(job), inbox, ack_subject, next(self._leases))
         now = self._loop.time()
         delivery.claim_at = now if inbox in self._gone else now + CLAIM_AFTER_S
         delivery.extend_at = now + self._extend_every_s
@@ -129,7 +130,7 @@ class Holdings:
 
     def beat(self) -> None:
         """Called every BEAT_EVERY_S."""
-        now, unix = self._loop.time(), time.time()
+        now, unix = self._loop.time(), self._clock.now()
         claims: dict[str, list[str]] = {}
         for delivery in list(self._held.values()):
             if unix > delivery.job.envelope.deadline + LATE_BY_S:

@@ -169,19 +169,18 @@ class Link:
 
     async def _connect(self, *, patient: bool) -> None:
         """Try the servers in turn until one takes us. Unless `patient`, a refusal is raised."""
-        pause = _FIRST_RETRY_S
+        pause, said = _FIRST_RETRY_S, ""
         for address in itertools.cycle(self._addresses):
             try:
                 self._wire = await self._shake_hands(address)
                 return
-            except InvalidInput:
+            except (InvalidInput, ssl.SSLCertVerificationError) as error:
+                why = _refused(error, address)
                 if not patient:
-                    raise
-            except ssl.SSLCertVerificationError as error:
-                if not patient:
-                    raise InvalidInput(
-                        f"the certificate of {address} is not trusted: {error.verify_message}"
-                    ) from None
+                    raise InvalidInput(why) from None
+                if why != said:  # once: it is asked twice a second until it takes us again
+                    log.error("the queue server does not take us back", extra=logs.fields(reason=why))
+                    said = why
             except (OSError, TimeoutError, ConnectionError):
                 pass
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
@@ -232,3 +231,9 @@ class Link:
         answer = self._requests.get(subject)
         if answer is not None and not answer.done():
             answer.set_result((headers, payload))
+
+
+def _refused(error: InvalidInput | ssl.SSLCertVerificationError, address: Address) -> str:
+    if isinstance(error, InvalidInput):
+        return error.message
+    return f"the certificate of {address} is not trusted: {error.verify_message}"
