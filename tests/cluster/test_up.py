@@ -47,11 +47,28 @@ class Up:
     def children(self) -> dict[str, int]:
         """Process ids by what they are; of several of a kind any."""
         found = {}
-        pids = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        for pid in pids:
-            command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-            found[command[3] if "-m" in command else Path(command[0]).name] = int(pid)
+        for pid in self.child_pids():
+            command = command_of(pid)
+            found[command[3] if "-m" in command else Path(command[0]).name] = pid
         return found
+
+    def child_pids(self) -> list[int]:
+        return children_of(self.process.pid)
+
+
+def children_of(pid: int) -> list[int]:
+    """Of its first thread, which starts all of them."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def command_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+
+def pipe_of_turns(pid: int) -> str:
+    variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    (fds,) = [each.partition("=")[2] for each in variables if each.startswith("SHOAL_TURNS=")]
+    return str(Path(f"/proc/{pid}/fd/{fds.split(',')[0]}").readlink())
 
 
 @pytest.fixture
@@ -88,6 +105,17 @@ async def test_it_answers_begins_killed_children_again_and_ends_in_order(up):
     ]
     assert [line.split()[0] for line in ends[:3]] == ["gateway-1", "node-1", "queue"]
     assert "the cluster is down" in ends[3]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has turns")
+async def test_its_nodes_share_the_turns_at_the_processor(up):
+    cluster = up("--nodes", "2", "--pin", VIRTUAL)
+    nodes = [pid for pid in cluster.child_pids() if "node" in command_of(pid)]
+    async with client_of(cluster.url) as client:
+        assert (await encode(client, "hello")).status_code == 200
+    runtimes = [runtime for node in nodes for runtime in children_of(node)]
+    assert [len(nodes), len(runtimes)] == [2, 2]
+    assert len({pipe_of_turns(pid) for pid in nodes + runtimes}) == 1
 
 
 @pytest.mark.parametrize(

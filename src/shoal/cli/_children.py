@@ -37,6 +37,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     command: Callable[[int], Sequence[str]]
     fds: tuple[int, ...] = ()
+    environment: dict[str, str] = {}
     tells_ready: bool = True
 
 
@@ -108,7 +109,7 @@ class Child:
                     *self.spec.command(self.generation), stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, pass_fds=self.spec.fds,
                     start_new_session=True, preexec_fn=_end_with_parent, limit=_MOST_LINE_BYTES,
-                    env=os.environ | {"NOTIFY_SOCKET": str(address)},
+                    env=os.environ | self.spec.environment | {"NOTIFY_SOCKET": str(address)},
                 )  # fmt: skip
                 if self._ending.is_set():
                     self._signal(signal.SIGTERM)

@@ -20,6 +20,7 @@ import uvloop
 from shoal.cli._children import Child, Spec, replace
 from shoal.cli._objects import objects_url
 from shoal.cli._road import either, on_signals
+from shoal.cli._turns import SharedTurns
 from shoal.node import devices
 from shoal.observe import log as logs
 from shoal.protocol.errors import InvalidInput, QueueUnavailable
@@ -123,6 +124,8 @@ class _Cluster:
         self._plan = plan
         self._server = _server(plan, folder)
         self._sockets = _sockets(plan.host, plan.port, plan.gateways)
+        self._own = plan.nodes if isinstance(plan.nodes, list) else [{} for _ in range(plan.nodes)]
+        self._turns = SharedTurns(len(self._own))
         self._queue: list[Child] = []
         self._gateways: list[Child] = []
         self._nodes: list[Child] = []
@@ -135,12 +138,11 @@ class _Cluster:
             self._queue = [Child(Spec(name="queue", command=lambda _: command, tells_ready=False))]
             await self._listening(self._server)
         join = ["--nats", url, "--pool", plan.pool, "--log-format", plan.log_format]
-        own = plan.nodes if isinstance(plan.nodes, list) else [{} for _ in range(plan.nodes)]
         shared = {"objects": objects_url(plan.objects, _home(plan))}
-        share = shared | {"memory": str(int(devices.memory_bytes() * MEMORY_SHARE / max(1, len(own))))}
+        share = shared | {"memory": str(int(devices.memory_bytes() * MEMORY_SHARE / max(1, len(self._own))))}
         self._nodes = [
-            Child(_node(f"node-{number}", [*join, *words(share | plan.node | options)]))
-            for number, options in enumerate(own, 1)
+            Child(_node(f"node-{number}", [*join, *words(share | plan.node | options)], self._turns))
+            for number, options in enumerate(self._own, 1)
         ]
         listen = ["--host", plan.host, *words(shared | plan.gateway)]
         self._gateways = [
@@ -169,6 +171,7 @@ class _Cluster:
             await asyncio.gather(*(child.end() for child in children))
         for sock in self._sockets:
             sock.close()
+        self._turns.close()
         log.info("the cluster is down")
 
     async def _listening(self, server: QueueServer) -> None:
@@ -221,11 +224,11 @@ def _gateway(name: str, options: Sequence[str], fd: int) -> Spec:
     return Spec(name=name, command=lambda _: command, fds=(fd,))
 
 
-def _node(name: str, options: Sequence[str]) -> Spec:
+def _node(name: str, options: Sequence[str], turns: SharedTurns) -> Spec:
     """Called after its child, and otherwise each time it is begun: two of them may overlap."""
 
     def command(generation: int) -> list[str]:
         named = [] if "--name" in options else ["--name", name if generation == 1 else f"{name}.{generation}"]
         return [sys.executable, "-m", "shoal", "node", *named, *options]
 
-    return Spec(name=name, command=command)
+    return Spec(name=name, command=command, fds=turns.fds, environment=turns.environment)

@@ -71,7 +71,10 @@ class Hands:
         self._loop = asyncio.get_running_loop()
         self._sharing = Sharing(queue, self)
         self.workers: dict[int, Worker] = {}
-        self.turns = Turns.make(devices.cores())
+        shared = Turns.inherited()
+        self.has_own_turns = shared is None
+        """Whether nobody else looks after the turns at this machine's processor."""
+        self.turns = shared or Turns.make(devices.cores())
         self.draining = False
 
     async def stop(self) -> None:

@@ -3,17 +3,18 @@ cores.
 
 More of them would take each other's caches and finish no sooner. A pipe holds a byte for every free turn, as that
 of make's jobserver does: who reads it may run, and who waits is served in order. Whose each turn is stands in
-shared memory, so that the node gets back those of a process that died.
+shared memory, so that who made them gets back those of a process that died: a node, or `shoal up` for all of its
+nodes.
 
 The last turn is a spare one: with it a process alone has its next pass in the engine before one ends, and no core
-waits for it. Where several processes are at work the others fill that gap, and the node withdraws the spare.
+waits for it. Where several processes are at work the others fill that gap, and the spare is withdrawn.
 """
 
 import mmap
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -31,9 +32,9 @@ class Turns:
         self._missing: set[int] = set()
 
     @classmethod
-    def make(cls, count: int) -> "Turns | None":
-        """For a node: `count` and the spare one; at most 255, more than which a machine's memory could not feed.
-        None where the system is not Linux: there nobody waits."""
+    def make(cls, count: int, spare: bool = True) -> "Turns | None":
+        """`count`, and the spare one where it is wanted from the start; at most 255, more than which a machine's
+        memory could not feed. None where the system is not Linux: there nobody waits."""
         if sys.platform != "linux":
             return None
         count = min(count + 1, 255)
@@ -41,7 +42,9 @@ class Turns:
         owners = os.memfd_create("shoal-turns")
         os.truncate(owners, (count + 1) * _WIDTH)  # the last word is the state of the spare one
         turns = cls(reader, writer, owners)
-        os.write(writer, bytes(range(count)))
+        if not spare:
+            turns._set_owner(count, _WITHDRAWN)
+        os.write(writer, bytes(range(count if spare else count - 1)))
         return turns
 
     @classmethod
@@ -52,7 +55,7 @@ class Turns:
 
     @property
     def fds(self) -> tuple[int, int, int]:
-        """What a runtime process is to be given, with `environment`."""
+        """What a process that is to take part is given, with `environment`."""
         return self._reader, self._writer, self._owners_fd
 
     @property
@@ -77,7 +80,7 @@ class Turns:
             self._put_back(turn)
 
     def want_spare(self, wanted: bool) -> None:
-        """The node: whether the spare turn is to be had. A withdrawal takes effect when it is next given back."""
+        """Who made them: whether the spare turn is to be had. Withdrawn, it goes when it is next given back."""
         state = self._owner(self._count)
         if wanted and state != _IN_USE:
             self._set_owner(self._count, _IN_USE)
@@ -86,8 +89,8 @@ class Turns:
         elif not wanted and state == _IN_USE:
             self._set_owner(self._count, _TO_WITHDRAW)
 
-    def reclaim(self, alive: Sequence[int]) -> None:
-        """The node, once in a while: put back the turns of processes that are gone.
+    def reclaim(self, runs: Callable[[int], bool]) -> None:
+        """Who made them, once in a while: put back the turns of processes that do not run any more.
 
         A process killed between reading its turn and writing down that it has it leaves one that is nowhere: such
         a turn is put back when it is missing twice in a row.
@@ -97,7 +100,7 @@ class Turns:
         if self._owner(self._count) == _WITHDRAWN:
             everyone -= {self._spare}
         missing = {turn for turn in everyone - free if not self._owner(turn)}
-        dead = {turn for turn in everyone if self._owner(turn) and self._owner(turn) not in alive}
+        dead = {turn for turn in everyone if (owner := self._owner(turn)) and not runs(owner)}
         for turn in free | dead | (missing & self._missing):
             self._put_back(turn)
         self._missing = missing - self._missing
