@@ -6,7 +6,7 @@ served.<pool>.<line>                      how far a node that pulls has served t
 answer.<gateway>                          answers, and what nodes say about the jobs they hold
 accepted.<gateway>.<number>               whether the queue server took a job
 node.<node>                               cancellations, to the node that holds the job
-pulled.<node>[.<together>].<number>       jobs on their way to one pull
+pulled.<node>.<number>                    jobs on their way to one pull
 status.<pool>.<node>                      what a node tells of itself
 notes.<reader>                            the board's notes, as they stand when a reader comes
 $KV.<bucket>.<key>                        notes that are put up, kept in the stream KV_<bucket>
@@ -97,9 +97,8 @@ def node(node: str) -> str:
     return f"node.{node}"
 
 
-def pulled(node: str, number: int | str, together: int | str = "") -> str:
-    """`together`: of the requests that are parked, and taken back, together."""
-    return f"pulled.{node}.{together}.{number}" if together else f"pulled.{node}.{number}"
+def pulled(node: str, number: int | str) -> str:
+    return f"pulled.{node}.{number}"
 
 
 def gone(node: str, gateway: str) -> str:

@@ -22,14 +22,13 @@ _LEARN = 0.05
 
 
 class Request:
-    """One request at the server; `left` jobs may still come of it. Those of one `together` end together."""
+    """One request at the server; `left` jobs may still come of it."""
 
-    __slots__ = ("brought", "is_over", "is_parked", "left", "line", "number", "source", "together")
+    __slots__ = ("brought", "is_over", "is_parked", "left", "line", "number", "source")
 
     def __init__(self, number: int, line: "Line", source: Source, jobs: int, *, is_parked: bool) -> None:
         self.number, self.line, self.source, self.left = number, line, source, jobs
         self.is_parked = is_parked
-        self.together = 0
         self.brought = 0
         self.is_over = False
 

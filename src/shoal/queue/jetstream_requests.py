@@ -21,6 +21,8 @@ from shoal.queue.jetstream_link import Link
 
 LOOK_S = 2.0
 """How long a request that does not wait may take, server and network."""
+PARKED_S = 1.0
+"""The longest that a request for one class of a line is parked: by then this node may have enough to do."""
 UNWANTED_AFTER_S = 0.005
 """Jobs beyond what a pull asked for are the next one's, if it comes so soon; else another node may have them."""
 _encode = msgspec.json.Encoder().encode
@@ -52,24 +54,16 @@ class Requests:
         await asyncio.gather(*self._beside)
 
     async def ask_all(self, line: Line, sources: Sequence[Source], jobs: int, size: int, wait_s: float) -> None:
-        """Where there are classes, all that are still parked when one was answered are taken back: the device has
-        something to do, and what comes is for others. Raises QueueUnavailable."""
-        together = next(self._numbers) if wait_s and line.classed_at is not None else 0
-        subscription = self._listen_to(together) if together else 0
-        try:
-            asking = (self.ask(line, source, jobs, size, wait_s, together) for source in sources)
-            asked = await asyncio.gather(*asking, return_exceptions=True)
-            await self.wait(line, [_given(request) for request in asked], wait_s)
-        finally:
-            if together:
-                for request in [r for r in line.requests.values() if r.together == together]:
-                    line.is_empty_at(request.source, self._lines.now())
-                    self._end(request)
-                self.spawn(self._link.unsubscribe(subscription))
+        """One of those that are parked was answered: the others stay until they bring a job each, which goes back
+        unless the next pull comes in a moment, or until they are over, soon. Taken back they would lose what the
+        server was about to send: it looks for who listens first, and such jobs were gone until their leases ran
+        out. Raises QueueUnavailable."""
+        wait_s = min(wait_s, PARKED_S) if line.classed_at is not None else wait_s
+        asking = (self.ask(line, source, jobs, size, wait_s) for source in sources)
+        asked = await asyncio.gather(*asking, return_exceptions=True)
+        await self.wait(line, [_given(request) for request in asked], wait_s)
 
-    async def ask(
-        self, line: Line, source: Source, jobs: int, size: int, wait_s: float, together: int = 0
-    ) -> Request:
+    async def ask(self, line: Line, source: Source, jobs: int, size: int, wait_s: float) -> Request:
         """Ask for jobs, unless such a request is still parked. Raises QueueUnavailable."""
         standing = line.requests.get(source)
         if standing is not None:
@@ -81,7 +75,6 @@ class Requests:
             await self._api.ensure_consumer(line.name, *source)
         line.known[source] = now
         request = Request(next(self._numbers), line, source, jobs, is_parked=wait_s > 0)
-        request.together = together
         self._open[request.number] = line.requests[source] = request
         self._publish(request, line.room(source, jobs, size), wait_s)
         return request
@@ -94,8 +87,7 @@ class Requests:
         if wait_s:
             body["expires"] = int(wait_s * 1e9)
         subject = self._api.next_subject(request.line.name, *request.source)
-        reply = subjects.pulled(self._name, request.number, request.together or "")
-        self._link.publish(subject, _encode(body), reply)
+        self._link.publish(subject, _encode(body), subjects.pulled(self._name, request.number))
 
     async def wait(self, line: Line, requests: Sequence[Request], wait_s: float) -> None:
         """Until woken: all have ended, or of those that are parked one has brought something, or all too long.
@@ -115,9 +107,6 @@ class Requests:
             line.known.clear()
         finally:
             del line.waiters[waiter]
-
-    def _listen_to(self, together: int) -> int:
-        return self._link.subscribe(subjects.pulled(self._name, "*", together), self._on_message)
 
     def _on_message(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
         """A job comes under the subject it was published on, a status under that of the request."""
@@ -172,7 +161,7 @@ class Requests:
             del request.line.requests[request.source]
 
     def unwanted(self, line: Line, delivery: JetStreamDelivery | None) -> None:
-        """Came after its pull was cancelled, and no other pull took it."""
+        """Came after its pull had ended, and no other pull took it."""
         if delivery is not None and delivery in line.arrived:
             line.arrived.remove(delivery)
             delivery.give_back()
