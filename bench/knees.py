@@ -17,7 +17,8 @@ CONNECTIONS = 4096
 WARM_UP_TARGETS, WINDOW_TARGETS = 2.0, 8.0
 DRAIN_TARGETS = 1.0
 AGAIN = 3
-WARM_SHARE = 0.2
+WARM_SHARES = 0.2, 0.4
+"""Small batches alone do not tell a device what large ones cost it."""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -51,9 +52,9 @@ class Search:
 
     def warm_up(self) -> None:
         """Some load, so that every device has learned what batches cost it."""
-        open_loop(
-            self._target, self._asked, WARM_SHARE * self._peak / self._mean, 4 * self._target_s, 0.0, CONNECTIONS
-        )
+        for share in WARM_SHARES:
+            rate = share * self._peak / self._mean
+            open_loop(self._target, self._asked, rate, 4 * self._target_s, 0.0, CONNECTIONS)
 
     def knee(self, low: float, high: float, near: float = NEAR) -> Measured | None:
         """Between shares `low` and `high` of the peak; None where even the lowest does not keep the target.
