@@ -1,3 +1,5 @@
+import difflib
+
 import pytest
 
 from shoal.catalog.names import check_name, name_of_folder, near, slug
@@ -59,3 +61,20 @@ def test_a_mistyped_name_finds_the_one_that_was_meant() -> None:
     assert near("bge-small-en-v1.5", known) == known[1]
     assert near("gpt-9", known) == ""
     assert near("x" * 100_000, known) == ""
+
+
+def test_of_thousands_of_names_those_that_begin_or_end_alike_are_compared_and_no_more(monkeypatch) -> None:
+    compared = []
+    matches = difflib.get_close_matches
+    monkeypatch.setattr(
+        "shoal.catalog.names.difflib.get_close_matches",
+        lambda word, of, **how: compared.append(len(of)) or matches(word, of, **how),
+    )
+    known = [f"contracts-of-the-team/Finder-of-documents-v{number}" for number in range(5000)]
+    known += ["sentence-transformers/all-MiniLM-L6-v2"]
+    assert near("contracts-of-the-team/finder-of-dokuments-v4711", known) == known[4711]
+    assert near("contracts-of-the-taem/finder-of-documents-v4711", known) == known[4711]
+    assert near("contracts-of-the-team/finder-of-documents-v12345", known).startswith("contracts")
+    assert near("sentence-transformer/all-minilm-l6-v2", known) == known[-1]
+    assert near("y" * 100, known) == ""
+    assert max(compared) <= 128
