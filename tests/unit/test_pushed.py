@@ -133,8 +133,9 @@ def test_both_catalogs_find_pushed_models_and_none_is_a_default_unless_nothing_e
     for catalog in (Stock(store, pushed), shared):
         assert list(catalog.models()) == ["aaa/first", VIRTUAL]
         assert catalog.default_model("encode").name == VIRTUAL
-        with pytest.raises(ModelNotFound, match="did you mean aaa/first"):
+        with pytest.raises(ModelNotFound, match="did you mean aaa/first") as caught:
             catalog.resolve("aaa/frist")
+        assert caught.value.detail == {"near": "aaa/first"}  # and no word of adding what is here
     store.remove(VIRTUAL)
     assert Stock(store, pushed).default_model("encode").name == "aaa/first@1"
 

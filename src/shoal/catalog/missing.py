@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from shoal.catalog import Card, Model, Variant
+from shoal.catalog.cards import all_cards
 from shoal.catalog.names import near
 from shoal.protocol.errors import ModelNotFound
 
@@ -17,7 +18,7 @@ def not_found(name: str, cards: Mapping[str, Card], installed: Collection[str]) 
         lead = f"no model is called {short!r}; did you mean {meant}?"
     else:  # 3
         return ModelNotFound(f"no model is called {short!r}; `shoal models --all` lists the known ones")
-    if meant in installed:
+    if meant in installed or meant not in all_cards():  # what has no card that comes with Shoal was pushed
         return ModelNotFound(lead, near=meant)
     return ModelNotFound(f"{lead} Get them with: shoal add {meant}", near=meant, add=f"shoal add {meant}")
 
