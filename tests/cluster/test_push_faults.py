@@ -137,6 +137,21 @@ def held_bytes(home) -> int:
     return sum(path.stat().st_size for path in (home / "fetched").rglob("*") if path.is_file())
 
 
+def test_a_node_without_room_on_its_disk_leaves_pushes_to_others(tmp_path):
+    with pushable(tmp_path, nodes=2) as running, client_of(running) as client:
+        full = running.nodes[1]
+        full.kill()
+        full.before = ["env", "SHOAL_DISK=1KB"]
+        full.start()
+        running.wait_ready()
+        for number in range(20):  # until it was its turn
+            client.push(an_adapter(tmp_path / f"a{number}", seed=number), f"team/a{number}", base=VIRTUAL)
+            if said(full, "could not be fetched"):
+                break
+        assert said(full, "could not be fetched")
+        assert not said(full, "a push was refused")
+
+
 def test_a_node_without_the_object_store_leaves_pushed_models_to_others_and_says_so_once(tmp_path):
     with pushable(tmp_path, nodes=1) as running, client_of(running) as client:
         bare = running.add_node(a_home(tmp_path / "bare"))

@@ -12,7 +12,7 @@ from shoal.catalog.proof import LINE, Proved
 from shoal.node.trial import NotHere, Trial
 from shoal.observe import log as logs
 from shoal.protocol.envelope import Chunk, can_read
-from shoal.protocol.errors import InternalError, ShoalError
+from shoal.protocol.errors import InternalError, ResourceExhausted, ShoalError
 from shoal.queue import Delivery, Queue
 
 log = logging.getLogger("shoal.node")
@@ -22,7 +22,7 @@ EXTEND_EVERY_S = 1.0
 PAUSE_S = 1.0
 """After something that another node may do better, or nobody for a moment."""
 ELSEWHERE_S = 20.0
-"""How long a push whose base is not here is left to nodes that may have it."""
+"""How long a push whose base, or room for it, is not here is left to nodes that may have it."""
 
 
 class Prover:
@@ -59,8 +59,8 @@ class Prover:
     # One push.
 
     async def _serve(self, delivery: Delivery) -> None:
-        """1. The node ends: back it goes. 2. Its base is not here: back, for others. 3. Whoever pushed it has
-        left. 4. An answer."""
+        """1. The node ends: back it goes. 2. Its base, or room for it, is not here: back, for others.
+        3. Whoever pushed it has left. 4. An answer."""
         envelope = delivery.job.envelope
         self._job = envelope.id
         self._task = task = asyncio.create_task(self._prove(delivery))
@@ -82,7 +82,8 @@ class Prover:
             self._answer(delivery, task.result())
             return
         self._trial.let_go()
-        if isinstance(error, NotHere) and not self._is_alone and time.time() - envelope.received < ELSEWHERE_S:
+        is_for_others = isinstance(error, NotHere | ResourceExhausted) and not self._is_alone
+        if is_for_others and time.time() - envelope.received < ELSEWHERE_S:
             delivery.give_back()  # 2
             await asyncio.sleep(PAUSE_S)
         elif isinstance(error, asyncio.CancelledError):  # 3
