@@ -112,6 +112,8 @@ def _compile(model: ov.Model, profile: Profile, streams: int, kernels_kept: int)
         # Pinned, the replicas of several processes would share one core.
         "ENABLE_CPU_PINNING": False,
         "CPU_RUNTIME_CACHE_CAPACITY": kernels_kept,
+        # They join attention's steps to one kernel, which is slow where texts are short.
+        "SNIPPETS_MODE": "DISABLE",
         # Of the inputs of 8-bit weights; 0 would leave these as they are, and gain nothing.
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUP if profile.dtype == "int8" else 0,
     }
