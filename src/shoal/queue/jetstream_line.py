@@ -39,6 +39,7 @@ class Line:
         self.pulls = 0  # now in progress
         self.requests: dict[Source, Request] = {}
         self.arrived: list[JetStreamDelivery] = []
+        self.came_at = 0.0  # when the last of them did
         self.waiters: dict[asyncio.Future[None], Sequence[Request]] = {}
         self.known: dict[Source, float] = {}  # when its consumer was last seen to be there
         self.batch_at: float | None = None  # since when its oldest batch job has waited; None where there is none

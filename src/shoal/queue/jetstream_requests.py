@@ -21,6 +21,8 @@ from shoal.queue.jetstream_link import Link
 
 LOOK_S = 2.0
 """How long a request that does not wait may take, server and network."""
+QUIET_S = 0.02
+"""What a request brings that does not wait comes in one go."""
 PARKED_S = 1.0
 """The longest that a request for one class of a line is parked: by then this node may have enough to do."""
 UNWANTED_AFTER_S = 0.005
@@ -98,15 +100,24 @@ class Requests:
             return
         waiter = self._loop.create_future()
         line.waiters[waiter] = requests
+        began = self._loop.time()
         try:
-            async with asyncio.timeout(wait_s + LOOK_S):
-                await waiter
-        except TimeoutError:
-            for request in requests:
-                self._end(request)
-            line.known.clear()
+            while not waiter.done():
+                until = line.came_at + QUIET_S if line.arrived else began + wait_s + LOOK_S
+                if (rest := until - self._loop.time()) <= 0:
+                    self._give_up(line, requests)
+                    return
+                await asyncio.wait([waiter], timeout=rest)
         finally:
             del line.waiters[waiter]
+
+    def _give_up(self, line: Line, requests: Sequence[Request]) -> None:
+        """1. Where something came, the server has left out to say that this is all, as it may where requests of
+        others are parked before ours. 2. Else perhaps there is no such consumer any more."""
+        for request in requests:
+            self._end(request)  # 1
+        if not line.arrived:
+            line.known.clear()  # 2
 
     def _on_message(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
         """A job comes under the subject it was published on, a status under that of the request."""
@@ -125,6 +136,7 @@ class Requests:
         line.last_ack = ack_subject
         if delivery is not None:
             line.came(source, delivery, len(subject) + len(ack_subject) + len(payload))
+            line.came_at = self._loop.time()
         if line.classed_at is not None:
             line.served[source[0]].took(source[1], *place_of(ack_subject))
             line.untold.add(source)
