@@ -1,5 +1,7 @@
 """How a micro-batch is laid out: few shapes, and padding that nothing looks at."""
 
+import random
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from safetensors.numpy import save_file
 from shoal.families import Prepared
 from shoal.families.weights import Checkpoint
 from shoal.protocol.items import Item
-from shoal.runtimes.buckets import Packed, pack
+from shoal.runtimes.buckets import FEW, FEWER, FINE, Packed, Rounding, pack
 
 lengths_of_batches = st.lists(st.integers(1, 80), min_size=1, max_size=40)
 
@@ -48,13 +50,39 @@ def test_shapes_are_few_and_every_text_has_a_token_to_look_at(lengths):
     assert texts <= 1.25 * len(lengths)
 
 
-def test_where_they_are_to_be_seldom_the_numbers_of_tokens_are_fewer():
-    def numbers(*, seldom: bool) -> set[int]:
-        texts = [Prepared(Item(), [1] * n, [0] * n) for n in range(1, 385)]
-        return {pack([text], seldom=seldom).tokens for text in texts}
+def text(tokens: int) -> Prepared:
+    return Prepared(Item(), [1] * tokens, [0] * tokens)
 
-    assert len(numbers(seldom=False)) == 24
-    assert numbers(seldom=True) == {64, 128, 192, 256, 288, 320, 352, 384}
+
+def test_where_a_number_of_tokens_costs_an_engine_memory_there_are_fewer_of_them():
+    def numbers(rounding: Rounding) -> set[int]:
+        return {pack([text(n)], rounding).tokens for n in range(1, 385)}
+
+    assert len(numbers(FINE)) == 24
+    assert numbers(FEW) == {16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 288, 320, 352, 384}
+    assert numbers(FEWER) == {64, 128, 192, 256, 288, 320, 352, 384}
+
+
+def test_an_engine_that_keeps_kernels_sees_all_that_a_model_is_asked_for_within_what_it_keeps():
+    """Two products of attention for each number of texts and their length, four of a layer for one of tokens."""
+    from shoal.runtimes.openvino_graph import KERNELS_KEPT
+
+    rng, seen = random.Random(0), set()
+    for _ in range(4000):
+        longest = min(256, max(3, round(rng.lognormvariate(3.4, 1))))
+        texts = rng.randint(1, max(1, min(32, 384 // longest)))
+        packed = pack([text(rng.randint(longest * 3 // 4, longest)) for _ in range(texts)], FEW)
+        seen.add((packed.tokens, *packed.gather.shape))
+    assert 2 * len({(texts, length) for _, texts, length in seen}) <= KERNELS_KEPT
+    assert 4 * len({tokens for tokens, _, _ in seen}) <= KERNELS_KEPT
+
+
+@given(lengths_of_batches, st.sampled_from([FINE, FEW, FEWER]))
+def test_nothing_is_lost_however_coarsely_it_is_rounded(lengths, rounding):
+    p = pack([text(n) for n in lengths], rounding)
+    assert p.tokens >= sum(lengths)
+    assert p.mask.sum(axis=1).tolist() == [*lengths, *[1] * (len(p.mask) - len(lengths))]
+    assert p.ids.sum() == sum(lengths)
 
 
 def test_a_table_is_looked_up_by_token_id_and_anything_else_is_passed_on(tmp_path):

@@ -2,9 +2,10 @@
 have seen, so token counts, lengths and text counts are rounded up; what pads them changes no result.
 """
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,9 +15,38 @@ from shoal.families.weights import Table
 from shoal.protocol.tensors import Array
 from shoal.runtimes.microbatch import ALIKE
 
-_TOKENS = 16
-_TEXTS = (*range(1, 9), *range(10, 17, 2), *range(20, 33, 4))
-"""Beyond the last, multiples of eight. A padding text costs the whole square of the longest."""
+Steps = tuple[tuple[int, int], ...]
+"""(most, step), ascending: a number that is at most so great is rounded up to a multiple of that step."""
+
+_ANY = sys.maxsize
+
+
+class Rounding(NamedTuple):
+    """How coarsely each number of a micro-batch is rounded up. Another token is another row of every product,
+    another text costs the whole square of the longest."""
+
+    tokens: Steps
+    texts: Steps
+    length: Steps
+
+
+FINE = Rounding(
+    tokens=((_ANY, 16),),
+    texts=((8, 1), (16, 2), (32, 4), (_ANY, 8)),
+    length=((_ANY, ALIKE),),
+)
+"""For an engine that keeps nothing for a shape."""
+
+FEW = Rounding(
+    tokens=((128, 16), (512, 32), (_ANY, 64)),
+    texts=((4, 1), (8, 2), (16, 4), (_ANY, 8)),
+    length=((128, 16), (512, 32), (_ANY, 64)),
+)
+"""For one that keeps kernels for every number of tokens, and for every number of texts and their length together:
+of 384 tokens at most there are 16, and some 64 of those. Lengths that are no multiple of 16 are slower, too."""
+
+FEWER = FEW._replace(tokens=((256, 64), (512, 32), (_ANY, 64)))
+"""Where each number of tokens costs more still."""
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -58,11 +88,11 @@ class Packed(msgspec.Struct, frozen=True):
         ]
 
 
-def pack(batch: Sequence[Prepared], *, seldom: bool = False) -> Packed:
-    """`seldom`: with fewer different numbers of tokens, for an engine to whom each costs more."""
+def pack(batch: Sequence[Prepared], rounding: Rounding = FINE) -> Packed:
     lengths = np.array([p.tokens for p in batch])
     texts, tokens = len(batch), int(lengths.sum())
-    T, B, L = _up(tokens, _step(tokens) if seldom else _TOKENS), _texts(texts), _up(int(lengths.max()), ALIKE)
+    T, B = _up(tokens, rounding.tokens), _up(texts, rounding.texts)
+    L = _up(int(lengths.max()), rounding.length)
     firsts = np.cumsum(lengths) - lengths
     positions = np.arange(tokens) - np.repeat(firsts, lengths)
     places = np.repeat(np.arange(texts) * L, lengths) + positions
@@ -86,15 +116,8 @@ def pack(batch: Sequence[Prepared], *, seldom: bool = False) -> Packed:
     )
 
 
-def _step(tokens: int) -> int:
-    return 4 * _TOKENS if tokens <= 16 * _TOKENS else 2 * _TOKENS
-
-
-def _texts(n: int) -> int:
-    return next((size for size in _TEXTS if size >= n), _up(n, 8))
-
-
-def _up(n: int, step: int) -> int:
+def _up(n: int, steps: Steps) -> int:
+    step = next(step for most, step in steps if n <= most)
     return -(-n // step) * step
 
 

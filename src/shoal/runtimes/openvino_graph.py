@@ -17,7 +17,7 @@ from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.tensors import Array
 from shoal.runtimes import Ran
 from shoal.runtimes.adapters import Adapted
-from shoal.runtimes.buckets import pack
+from shoal.runtimes.buckets import FEW, FEWER, pack
 from shoal.runtimes.openvino_bf16 import Bf16Ops, rounded
 from shoal.runtimes.openvino_int8 import GROUP, Int8Ops
 from shoal.runtimes.openvino_ops import OpenVinoOps
@@ -25,9 +25,10 @@ from shoal.runtimes.stack import Stack
 from shoal.runtimes.terms import Terms
 from shoal.runtimes.turns import in_turn
 
-_KERNELS_KEPT = 128
-"""Prepared kernels and buffers that are kept for shapes seen. The default of 5,000 lets memory creep up; 512 were
-no quicker, and not full after half an hour of all lengths."""
+KERNELS_KEPT = 128
+"""Prepared kernels of each kind that are kept for shapes seen: a shape's products take 1.3 MB in each stream, and
+milliseconds to make. Shapes are rounded so that these are enough (`FEW`); where they are not, memory creeps up
+besides, in gaps between what is made and let go. The default is 5,000."""
 
 _ADAPTED_KERNELS_KEPT = 256
 """Of a graph with terms, which has more kinds of products: those of two inputs take 1 ms to make and 0.6 MB, each
@@ -64,7 +65,7 @@ class OpenVinoGraph:
         factors = {name for place in terms.places for name in (place.a, place.b)}
         self._inputs = {name: place for name, place in self._places.items() if name not in factors}
         self._factors: dict[int, object] = {}
-        kept = _ADAPTED_KERNELS_KEPT if terms.targets else _KERNELS_KEPT
+        kept = _ADAPTED_KERNELS_KEPT if terms.targets else KERNELS_KEPT
         compiled = _compile(model, profile, profile.streams, kept)
         self._requests = [compiled.create_infer_request() for _ in range(profile.slots)]
         self.lone = profile.lone and profile.streams > 1 and _constant_bytes(model) <= _LONE_BYTES
@@ -73,7 +74,7 @@ class OpenVinoGraph:
             self._requests.append(alone.create_infer_request())
 
     def run(self, batch: Sequence[Prepared], slot: int, adapted: Adapted | None = None) -> Ran:
-        packed, request = pack(batch, seldom=adapted is not None), self._requests[slot]
+        packed, request = pack(batch, FEWER if adapted else FEW), self._requests[slot]
         if adapted and self._factors.get(slot) is not adapted.factors:
             # Kept from pass to pass: to set them costs as much as computing some texts.
             for name, tensor in adapted.factors.items():
