@@ -1,12 +1,16 @@
 """What every queue owes of a line whose jobs are kept apart by size: what it owes of any other."""
 
 import asyncio
+import random
+import secrets
 
 import pytest
 
 from contract.queue_worlds import FaultyWorld, InProcessWorld, JetStreamWorld
 from contract.test_queue import ALWAYS, ids, job, nats, refusal
+from shoal.queue import Limits
 from shoal.queue.classes import BOUNDS, size_class
+from shoal.queue.jetstream import JetStreamQueue
 
 __all__ = ["nats"]
 SMALL, MIDDLE, LARGE, HUGE = b"x" * 50, b"x" * 200, b"x" * 600, b"x" * 3100
@@ -141,3 +145,39 @@ async def test_what_was_published_before_a_line_was_kept_apart_is_pulled_too(wor
     await world.asker.publish(job("after", line="other", body=SMALL))
     await world.settle()
     assert sorted(ids(await world.take(2, line="other"))) == ["after", "before"]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_no_job_is_lost_between_pulls_that_are_parked_on_every_size(nats, seed):
+    """A lost one would come again when its lease ran out: here never."""
+    pool, limits = secrets.token_hex(4), Limits(10_000, 10**8, lease_s=600.0)
+    asker, *pullers = [await JetStreamQueue.connect(nats.url, pool, limits) for _ in range(5)]
+    asker.keep_apart("m")
+    came: set[str] = set()
+
+    async def look():
+        """As a node does: it tells where there are jobs of which size."""
+        while len(came) < len(sent):
+            await asyncio.gather(*(puller.depths() for puller in pullers))
+            await asyncio.sleep(0.1)
+
+    async def pull(puller):
+        while len(came) < len(sent):
+            for delivery in await puller.pull("m", max_jobs=8, max_bytes=4000, wait_s=0.5):
+                came.add(delivery.job.envelope.id)
+                delivery.ack()
+
+    rng = random.Random(seed)
+    sent = [(str(number), rng.choice([SMALL, MIDDLE, LARGE, HUGE])) for number in range(3000)]
+    try:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            tasks.create_task(look())
+            for puller in pullers:
+                tasks.create_task(pull(puller))
+            for at in range(0, len(sent), 4):
+                await asyncio.gather(*(asker.publish(job(name, body=body)) for name, body in sent[at : at + 4]))
+                await asyncio.sleep(rng.uniform(0, 0.004))
+        assert came == {name for name, _ in sent}
+    finally:
+        for end in (asker, *pullers):
+            await end.close()

@@ -22,13 +22,15 @@ _LEARN = 0.05
 
 
 class Request:
-    """One request at the server; `left` jobs may still come of it."""
+    """One request at the server; `left` jobs may still come of it, until about `until` at the latest."""
 
-    __slots__ = ("brought", "is_over", "is_parked", "left", "line", "number", "source")
+    __slots__ = ("brought", "is_over", "is_parked", "left", "line", "number", "source", "until")
 
-    def __init__(self, number: int, line: "Line", source: Source, jobs: int, *, is_parked: bool) -> None:
+    def __init__(
+        self, number: int, line: "Line", source: Source, jobs: int, *, is_parked: bool, until: float
+    ) -> None:
         self.number, self.line, self.source, self.left = number, line, source, jobs
-        self.is_parked = is_parked
+        self.is_parked, self.until = is_parked, until
         self.brought = 0
         self.is_over = False
 

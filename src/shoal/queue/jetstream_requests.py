@@ -25,6 +25,8 @@ QUIET_S = 0.02
 """What a request brings that does not wait comes in one go."""
 PARKED_S = 1.0
 """The longest that a request for one class of a line is parked: by then this node may have enough to do."""
+OVERDUE_S = 0.1
+"""A parked request that has not ended so long after its time has: the server may leave out to say so."""
 UNWANTED_AFTER_S = 0.005
 """Jobs beyond what a pull asked for are the next one's, if it comes so soon; else another node may have them."""
 _encode = msgspec.json.Encoder().encode
@@ -66,17 +68,22 @@ class Requests:
         await self.wait(line, [_given(request) for request in asked], wait_s)
 
     async def ask(self, line: Line, source: Source, jobs: int, size: int, wait_s: float) -> Request:
-        """Ask for jobs, unless such a request is still parked. Raises QueueUnavailable."""
+        """Ask for jobs, unless such a request is still parked: then there are none. Raises QueueUnavailable."""
+        now = self._loop.time()
         standing = line.requests.get(source)
-        if standing is not None:
+        if standing is not None and now < standing.until:
+            if not standing.brought:
+                line.is_empty_at(source, self._lines.now())
             return standing
         if not self._is_ready:
             raise QueueUnavailable("the queue server cannot be reached")
-        now = self._loop.time()
         if now - line.known.get(source, -IDLE_CONSUMER_S) > IDLE_CONSUMER_S / 2:
             await self._api.ensure_consumer(line.name, *source)
         line.known[source] = now
-        request = Request(next(self._numbers), line, source, jobs, is_parked=wait_s > 0)
+        if standing is not None:
+            self._end(standing)
+        until = now + (wait_s + OVERDUE_S if wait_s else LOOK_S)
+        request = Request(next(self._numbers), line, source, jobs, is_parked=wait_s > 0, until=until)
         self._open[request.number] = line.requests[source] = request
         self._publish(request, line.room(source, jobs, size), wait_s)
         return request
@@ -103,7 +110,7 @@ class Requests:
         began = self._loop.time()
         try:
             while not waiter.done():
-                until = line.came_at + QUIET_S if line.arrived else began + wait_s + LOOK_S
+                until = max(began, line.came_at) + QUIET_S if line.arrived else began + wait_s + LOOK_S
                 if (rest := until - self._loop.time()) <= 0:
                     self._give_up(line, requests)
                     return
@@ -137,13 +144,14 @@ class Requests:
         if delivery is not None:
             line.came(source, delivery, len(subject) + len(ack_subject) + len(payload))
             line.came_at = self._loop.time()
-        if line.classed_at is not None:
+        if line.classed_at is not None and line.pulls:  # else it will go back, and its class is not served by that
             line.served[source[0]].took(source[1], *place_of(ack_subject))
             line.untold.add(source)
         request = line.requests.get(source)
         if request is not None:
             request.left -= 1
             request.brought += 1
+            request.until = min(request.until, self._loop.time() + QUIET_S)  # the rest of it comes at once
             if not request.left:
                 self._end(request)
         if line.pulls:
