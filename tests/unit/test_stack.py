@@ -5,57 +5,70 @@ import random
 import numpy as np
 
 from shoal.families import Part
+from shoal.protocol.tensors import Array
 from shoal.runtimes.adapters import MOST_COLUMNS, passes
 from shoal.runtimes.stack import COLUMNS, Held, Stack, arranged
 from shoal.runtimes.terms import Place
 
-QUERY, VALUE = Part("query", 0, 6), Part("value", 0, 5)
-PLACES = [Place(part, width=4, of_texts=False) for part in (QUERY, VALUE)]
+QUERY, KEY, VALUE = Part("query", 0, 6), Part("key", 0, 6), Part("value", 0, 5)
+PLACES = [Place((QUERY, KEY), width=4, of_texts=False), Place((VALUE,), width=6, of_texts=False)]
+WIDTHS = {QUERY: 4, KEY: 4, VALUE: 6}
+Pairs = dict[Part, tuple[Array, Array]]
 
 
-def adapter(name: str, rank: int, parts: tuple[Part, ...] = (QUERY, VALUE)) -> Held:
-    chance = np.random.default_rng(len(name) + rank)
-    factors = {part: (chance.random((rank, 4)), chance.random((rank, part.rows))) for part in parts}
-    return Held(name, rank, 0, factors)
+def pairs(seed: int, rank: int, parts: tuple[Part, ...] = (QUERY, KEY, VALUE)) -> Pairs:
+    chance = np.random.default_rng(seed)
+    return {part: (chance.random((rank, WIDTHS[part])), chance.random((rank, part.rows))) for part in parts}
 
 
-def added(stack: Stack, adapters: list[Held], x: np.ndarray) -> np.ndarray:
+def new_stack() -> Stack:
+    return Stack(PLACES, np.float64, lambda rows: rows)
+
+
+def added(stack: Stack, adapters: list[Held], x: Array) -> Array:
     """What a graph adds for one token of each adapter at all places, from the stack's inputs."""
     owners, inputs = stack.arrange(adapters)
     own = np.arange(len(adapters))[:, None] == owners
-    return np.hstack([np.where(own, x @ inputs[place.a].T, 0) @ inputs[place.b] for place in PLACES])
-
-
-def expected(held: Held, x: np.ndarray) -> np.ndarray:
-    nothing = np.zeros((1, 4)), np.zeros((1, 6))
     found = []
-    for part in (QUERY, VALUE):
-        a, b = held.factors.get(part, nothing)
-        found.append(a @ x @ b[:, : part.rows])
+    for place in PLACES:
+        a, b = (inputs[name].reshape(len(place.parts), len(owners), -1) for name in (place.a, place.b))
+        found += [np.where(own, x[:, : place.width] @ a[i].T, 0) @ b[i] for i in range(len(place.parts))]
+    return np.hstack(found)
+
+
+def expected(factors: Pairs, x: Array) -> Array:
+    found = []
+    for part, width in WIDTHS.items():
+        a, b = factors.get(part, (np.zeros((1, width)), np.zeros((1, part.rows))))
+        found.append(x[:width] @ a.T @ b)
     return np.concatenate(found)
 
 
 def test_each_adapter_adds_its_own_products_at_the_places_that_it_changes_and_nothing_elsewhere():
-    chance, stack = random.Random(0), Stack(PLACES, np.float64, lambda rows: rows)
-    many = [adapter(f"adapter {n}", chance.choice([1, 3, 8, 16])) for n in range(20)]
-    many += [adapter(f"value only {n}", 4, (VALUE,)) for n in range(5)]
+    chance, stack = random.Random(0), new_stack()
+    many = [pairs(n, chance.choice([1, 3, 8, 16])) for n in range(20)]
+    many += [pairs(n, 4, chance.choice([(VALUE,), (QUERY, VALUE), (KEY,)])) for n in range(20, 30)]
+    held = [Held.of(f"adapter {n}", factors) for n, factors in enumerate(many)]
     for _ in range(200):
-        some = chance.sample(many, chance.randint(1, 6))
-        x = np.random.default_rng(1).random((len(some), 4))
-        assert np.allclose(added(stack, some, x), [expected(held, row) for held, row in zip(some, x, strict=True)])
+        some = chance.sample(range(len(many)), chance.randint(1, 8))
+        x = np.random.default_rng(1).random((len(some), 6))
+        found = added(stack, [held[n] for n in some], x)
+        assert np.allclose(found, [expected(many[n], row) for n, row in zip(some, x, strict=True)])
 
 
 def test_an_adapter_of_several_ranks_is_filled_up_with_nothing():
-    held = adapter("uneven", 8)
-    held.factors[VALUE] = tuple(array[:3] for array in held.factors[VALUE])
-    x = np.ones((1, 4))
-    stack = Stack(PLACES, np.float64, lambda rows: rows)
-    added(stack, [adapter("before", 16)], x)
-    assert np.allclose(added(stack, [held], x)[0], expected(held, x[0]))
+    uneven = pairs(1, 8) | pairs(2, 3, (VALUE,))
+    held = Held.of("uneven", uneven)
+    assert held.rank == 8
+    assert held.size_bytes == sum(array.nbytes for pair in uneven.values() for array in pair)
+    x = np.ones((1, 6))
+    stack = new_stack()
+    added(stack, [Held.of("before", pairs(3, 16))], x)
+    assert np.allclose(added(stack, [held], x)[0], expected(uneven, x[0]))
 
 
 def test_inputs_are_the_same_object_as_long_as_they_are_as_wide():
-    stack, (one, other, third) = Stack(PLACES, np.float64, lambda rows: rows), (adapter(name, 8) for name in "abc")
+    stack, (one, other, third) = new_stack(), (Held.of(name, pairs(ord(name), COLUMNS[0] // 2)) for name in "abc")
     _, wide = stack.arrange([one, other, third])
     _, narrow = stack.arrange([one, other])
     assert narrow is not wide
@@ -106,4 +119,4 @@ def test_a_batch_is_one_pass_while_its_ranks_fit_and_otherwise_each_adapter_is_i
     many = [f"{n % 40:02}" for n in range(90)]
     parts = passes(many, dict.fromkeys(many, 8))
     assert sorted(place for part in parts for place in part) == list(range(90))
-    assert [len({many[place] for place in part}) for part in parts] == [8] * 5
+    assert [len({many[place] for place in part}) for part in parts] == [16, 16, 8]

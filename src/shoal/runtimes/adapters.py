@@ -20,9 +20,9 @@ from shoal.runtimes.buckets import Packed
 from shoal.runtimes.stack import Held, Stack
 from shoal.runtimes.terms import TEXTS, TOKENS, Terms
 
-MOST_COLUMNS = 64
-"""Ranks of all adapters of a pass together, above one adapter. Every token is multiplied with all of them: beyond
-this, two passes cost less than one."""
+MOST_COLUMNS = 128
+"""Ranks of all adapters of a pass together, above one adapter. Every token is multiplied with all of them; beyond
+this, a second pass costs less."""
 
 _NOBODYS = -2
 """Of a text without an adapter; a column that is nobody's has -1."""
@@ -79,10 +79,10 @@ class Adapters:
         """Bytes that its factors take. Raises ModelLoadFailed, and all is as before."""
         if digest not in self._held:
             held = self._read(digest, folder)
-            targets = {part.name for part in held.factors}
+            targets = held.targets
             if self._fitted is None or not targets <= self._fitted.graph.terms.targets:
-                others = {part.name for other in self._held.values() for part in other.factors}
-                self._fitted = _Fitted(self._build(Terms(targets | others)), {})
+                others = [other.targets for other in self._held.values()]
+                self._fitted = _Fitted(self._build(Terms(targets.union(*others))), {})
             self._held = {**self._held, digest: held}
         return self._held[digest].size_bytes
 
@@ -118,8 +118,7 @@ class Adapters:
         factors = {part: self._cut(found[name], part) for name in found for part in self._parts.get(name, ())}
         if not factors:
             raise ModelLoadFailed(f"the adapter changes only layers that nothing is computed with: {min(found)}")
-        size = sum(array.nbytes for pair in factors.values() for array in pair)
-        return Held(digest, max(len(a) for a, _ in factors.values()), size, factors)
+        return Held.of(digest, factors)
 
     def _cut(self, factors: Factors, part: Part) -> tuple[Array, Array]:
         a, b = self._narrow(factors.a), self._narrow(factors.b[part.first : part.first + part.rows].T)

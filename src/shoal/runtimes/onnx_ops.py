@@ -70,11 +70,17 @@ class OnnxOps:
     def term(self, x: Node, place: Place) -> Node:
         if place.mask not in self.inputs:
             self._input(place.mask, 2, TensorProto.BOOL)
-        a, b = (self._input(name, 2, TensorProto.FLOAT) for name in (place.a, place.b))
+        count = len(place.parts)
+        a, b = (self._input(name, 2 if count == 1 else 3, TensorProto.FLOAT) for name in (place.a, place.b))
+        across = self._node("Transpose", a, perm=[1, 0] if count == 1 else [0, 2, 1])  # joins the product
         # Chosen, not multiplied by 0: that would make NaN of another adapter's infinity.
         nothing = self._constant(np.array(0, np.float32))
-        own = self._node("Where", place.mask, self._node("Gemm", x, a, transB=1), nothing)
-        return self._node("MatMul", own, b)
+        own = self._node("Where", place.mask, self._node("MatMul", x, across), nothing)
+        y = self._node("MatMul", own, b)
+        if count == 1:
+            return y
+        apart = self._node("Transpose", y, perm=[1, 0, 2])
+        return self._node("Reshape", apart, self._integers(0, count * place.rows))
 
     def joined(self, parts: Sequence[Node]) -> Node:
         return self._node("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]

@@ -63,18 +63,20 @@ class OpenVinoOps:
         return y if bias is None else op.add(y, _constant(bias))
 
     def term(self, x: Node, place: Place) -> Node:
-        a, b = self._factors(place.a, place.width), self._factors(place.b, place.part.rows)
+        count = len(place.parts)
+        a, b = (self._factors(n, count, w) for n, w in ((place.a, place.width), (place.b, place.rows)))
         if place.mask not in self.inputs:
             self._input(place.mask, [-1, -1], np.bool_)
         # Chosen, not multiplied by 0: that would make NaN of another adapter's infinity.
         own = op.select(self.inputs[place.mask], op.matmul(x, a, False, True), _constant(_ZERO))
-        return op.matmul(own, b, False, False)
+        y = op.matmul(own, b, False, False)
+        return y if count == 1 else op.reshape(op.transpose(y, [1, 0, 2]), [0, count * place.rows], True)
 
     def joined(self, parts: Sequence[Node]) -> Node:
         return op.concat(list(parts), 1) if len(parts) > 1 else parts[0]
 
-    def _factors(self, name: str, width: int) -> Node:
-        given = self._input(name, [-1, width], self.narrow)
+    def _factors(self, name: str, count: int, width: int) -> Node:
+        given = self._input(name, [-1, width] if count == 1 else [count, -1, width], self.narrow)
         return given if self.narrow == ov.Type.f32 else op.convert(given, "f32")
 
     def add(self, a: Node, b: Node) -> Node:

@@ -13,18 +13,52 @@ from shoal.families import Part
 from shoal.protocol.tensors import Array
 from shoal.runtimes.terms import Place
 
-COLUMNS = (16, 48, 64, 128, 256)
+COLUMNS = (32, 64, 128, 256)
 """Engines keep kernels for every shape they have seen, and OpenVINO's for products of two inputs are large."""
 
 
+class Lane(NamedTuple):
+    """One of the two factors of a part: b, or a."""
+
+    part: Part
+    is_b: bool
+
+
+class Block(NamedTuple):
+    """Factors of one shape: [lanes, rank, width]. Held so, they are put into a stack at once; one by one that
+    would take longer than computing some texts."""
+
+    lanes: tuple[Lane, ...]
+    rows: Array
+
+
 class Held(NamedTuple):
-    """An adapter in memory: for each part of a linear that it changes, a [rank, in] and b [rank, out], as the
-    graph's inputs have them. `rank` is the greatest of them."""
+    """An adapter in memory. `rank` is the greatest of its factors'."""
 
     digest: str
     rank: int
-    size_bytes: int
-    factors: Mapping[Part, tuple[Array, Array]]
+    blocks: tuple[Block, ...]
+
+    @classmethod
+    def of(cls, digest: str, factors: Mapping[Part, tuple[Array, Array]]) -> "Held":
+        """For each part of a linear that it changes, its a [rank, in] and b [rank, out], as the graph's inputs
+        have them."""
+        alike: dict[tuple[int, ...], list[tuple[Lane, Array]]] = {}
+        for part, (a, b) in factors.items():
+            alike.setdefault(a.shape, []).append((Lane(part, False), a))
+            alike.setdefault(b.shape, []).append((Lane(part, True), b))
+        blocks = [
+            Block(tuple(lane for lane, _ in same), np.stack([rows for _, rows in same])) for same in alike.values()
+        ]
+        return cls(digest, max(rank for rank, _ in alike), tuple(blocks))
+
+    @property
+    def targets(self) -> set[str]:
+        return {lane.part.name for block in self.blocks for lane in block.lanes}
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(block.rows.nbytes for block in self.blocks)
 
 
 class Stack:
@@ -32,16 +66,22 @@ class Stack:
 
     def __init__(self, places: Sequence[Place], dtype: Any, wrap: Callable[[Array], Any]) -> None:
         self._places, self._dtype, self._wrap = places, dtype, wrap
-        self._columns = 0
-        self._arrays: list[tuple[Place, Array, Array]] = []
-        self._standing: dict[str, range] = {}
+        self._lanes: dict[int, list[Lane]] = {}
+        """All of one width."""
+        for place in places:
+            self._lanes.setdefault(place.width, []).extend(Lane(part, False) for part in place.parts)
+            self._lanes.setdefault(place.rows, []).extend(Lane(part, True) for part in place.parts)
+        self._at = {lane: i for lanes in self._lanes.values() for i, lane in enumerate(lanes)}
+        self._memory: dict[int, Array] = {}
+        self._largest = self._columns = 0
+        self._rooms: dict[int, dict[int, Array]] = {}
         self._inputs: dict[int, dict[str, Any]] = {}
+        self._standing: dict[str, range] = {}
 
     def arrange(self, adapters: Sequence[Held]) -> tuple[Array, dict[str, Any]]:
         """To which of `adapters` each column belongs, -1 for none, and the inputs of the graph's places."""
         columns = rounded_up(sum(adapter.rank for adapter in adapters))
-        if columns > self._columns:
-            self._grow(columns)
+        self._lay_out(columns)
         places = arranged(self._standing, {adapter.digest: adapter.rank for adapter in adapters}, columns)
         new = [adapter for adapter in adapters if self._standing.get(adapter.digest) != places[adapter.digest]]
         for adapter in new:
@@ -50,25 +90,30 @@ class Stack:
         for i, adapter in enumerate(adapters):
             where = places[adapter.digest]
             owners[where.start : where.stop] = i
-        return owners, self._first(columns)
+        return owners, self._inputs[columns]
 
-    def _first(self, columns: int) -> dict[str, Any]:
-        if columns not in self._inputs:
-            self._inputs[columns] = {
-                name: self._wrap(array[:columns])
-                for place, a, b in self._arrays
-                for name, array in ((place.a, a), (place.b, b))
+    def _lay_out(self, columns: int) -> None:
+        """The same memory for every number of columns. What another number left there is finite, and nobody's."""
+        if columns == self._columns:
+            return
+        self._columns, self._standing = columns, {}
+        if columns > self._largest:
+            self._largest, self._rooms, self._inputs = columns, {}, {}
+            self._memory = {
+                width: np.zeros(len(lanes) * columns * width, self._dtype) for width, lanes in self._lanes.items()
             }
-        return self._inputs[columns]
-
-    def _grow(self, columns: int) -> None:
-        """Zeros, not whatever the memory held: the product with a column of nobody's has to be finite."""
-        self._columns = columns
-        self._standing, self._inputs = {}, {}
-        self._arrays = [
-            (p, np.zeros((columns, p.width), self._dtype), np.zeros((columns, p.part.rows), self._dtype))
-            for p in self._places
-        ]
+        if columns in self._rooms:
+            return
+        rooms = self._rooms[columns] = {
+            width: memory[: len(self._lanes[width]) * columns * width].reshape(-1, columns, width)
+            for width, memory in self._memory.items()
+        }
+        inputs = self._inputs[columns] = {}
+        for place in self._places:
+            for name, width, is_b in ((place.a, place.width, False), (place.b, place.rows, True)):
+                first = self._at[Lane(place.parts[0], is_b)]
+                rows = rooms[width][first : first + len(place.parts)]
+                inputs[name] = self._wrap(rows if len(rows) > 1 else rows[0])
 
     def _write(self, adapter: Held, where: range) -> None:
         """Zeros where it changes nothing, or has a lower rank than elsewhere."""
@@ -78,15 +123,19 @@ class Stack:
             if there.stop <= where.start or where.stop <= there.start
         }
         self._standing[adapter.digest] = where
-        start, stop = where.start, where.stop
-        for place, a, b in self._arrays:
-            factors = adapter.factors.get(place.part)
-            written = start
-            if factors is not None:
-                written += len(factors[0])
-                a[start:written], b[start:written] = factors
-            if written < stop:
-                a[written:stop] = b[written:stop] = 0
+        rooms, start = self._rooms[self._columns], where.start
+        full = sum(len(block.lanes) for block in adapter.blocks if block.rows.shape[1] == len(where))
+        if full < len(self._at):
+            for room in rooms.values():
+                room[:, start : where.stop] = 0
+        for lanes, rows in adapter.blocks:
+            room = rooms[rows.shape[2]][:, start : start + rows.shape[1]]
+            places = [self._at[lane] for lane in lanes]
+            first, stop = places[0], places[-1] + 1
+            if places == list(range(first, stop)):
+                room[first:stop] = rows
+            else:
+                room[places] = rows
 
 
 def rounded_up(columns: int) -> int:

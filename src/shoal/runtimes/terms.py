@@ -15,12 +15,13 @@ TOKENS, TEXTS = "adapted.tokens", "adapted.texts"
 
 
 class Place(NamedTuple):
-    """A term b · (a · x) beside the product that gives the rows of `part`; `width` is that of x.
+    """Terms b · (a · x) beside the product that gives the rows of `parts`, all equally many; `width` is that of x.
 
-    Its inputs `a` [columns, width] and `b` [columns, rows] hold the factors of some adapters, side by side.
+    Its inputs `a` [parts, columns, width] and `b` [parts, columns, rows] hold the factors of some adapters, side
+    by side; those of a single part have no first dimension.
     """
 
-    part: Part
+    parts: tuple[Part, ...]
     width: int
     of_texts: bool
 
@@ -29,12 +30,16 @@ class Place(NamedTuple):
         return TEXTS if self.of_texts else TOKENS
 
     @property
+    def rows(self) -> int:
+        return self.parts[0].rows
+
+    @property
     def a(self) -> str:
-        return f"{self.part.name}.{self.part.first}.a"
+        return f"{self.parts[0].name}.{self.parts[0].first}.a"
 
     @property
     def b(self) -> str:
-        return f"{self.part.name}.{self.part.first}.b"
+        return f"{self.parts[0].name}.{self.parts[0].first}.b"
 
 
 class TermOps(Protocol):
@@ -45,8 +50,8 @@ class TermOps(Protocol):
         ...
 
     def term(self, x: Node, place: Place) -> Node:
-        """[n, width] → [n, rows]: what the place's inputs add. A row of x meets the factors in those columns that
-        its row of the mask names, whatever the others hold."""
+        """[n, width] → [n, rows of all parts]: what the place's inputs add. A row of x meets the factors in those
+        columns that its row of the mask names, whatever the others hold."""
         ...
 
     def joined(self, parts: Sequence[Node]) -> Node:
@@ -71,19 +76,21 @@ class Terms:
     ) -> Node:
         width = weight.shape[1]
         self.sites += [(part, width) for part in parts]
-        places = [Place(part, width, of_texts) if part.name in self.targets else None for part in parts]
-        there = [place for place in places if place is not None]
-        self.places += there
-        if not there:
+        adapted = [part for part in parts if part.name in self.targets]
+        if not adapted:
             return ops.product(x, weight, bias)
-        if len(there) == len(parts):
-            terms = ops.joined([ops.term(x, place) for place in there])
-            return ops.add(ops.product(x, weight, bias), terms)
+        if len(adapted) == len(parts) and len({part.rows for part in parts}) == 1:
+            return ops.add(ops.product(x, weight, bias), ops.term(x, self._placed(parts, width, of_texts)))
         # Apart, so that the rows that no adapter changes cost nothing more.
         done, start = [], 0
-        for part, place in zip(parts, places, strict=True):
+        for part in parts:
             rows = slice(start, start + part.rows)
             y = ops.product(x, weight[rows], None if bias is None else bias[rows])
-            done.append(y if place is None else ops.add(y, ops.term(x, place)))
+            is_adapted = part.name in self.targets
+            done.append(ops.add(y, ops.term(x, self._placed([part], width, of_texts))) if is_adapted else y)
             start += part.rows
         return ops.joined(done)
+
+    def _placed(self, parts: Sequence[Part], width: int, of_texts: bool) -> Place:
+        self.places.append(Place(tuple(parts), width, of_texts))
+        return self.places[-1]
