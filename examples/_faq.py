@@ -116,8 +116,10 @@ def train(model: Any, tokenizer: Any, faq: Faq, *, steps: int, rate: float, seed
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
-        if step % 20 == 0 or step == steps:
-            print(f"step {step}/{steps}  loss {loss.item():.3f}  {time.monotonic() - began:.0f} s", flush=True)
+        if step in (3, steps) or step % 20 == 0:
+            took = time.monotonic() - began
+            left = f", some {took / step * (steps - step):.0f} s to go" if step < steps else ""
+            print(f"step {step}/{steps}  loss {loss.item():.3f}  {took:.0f} s{left}", flush=True)
     model.eval()
 
 

@@ -81,6 +81,8 @@ def _revoke(key: typer.Typer) -> None:
         keys, now = _keys(objects), time.time()
         gone = _run(keys.forget(name, now) if forget else keys.revoke(name, now))
         typer.echo(f"{'forgot' if forget else 'revoked'} {gone.name} ({gone.id})")
+        if forget and not _run(keys.all()):
+            typer.echo("no key is left; a server that runs asks for one until it is started anew", err=True)
 
 
 def moment(text: str, now: float) -> float:

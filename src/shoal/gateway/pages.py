@@ -20,6 +20,7 @@ from shoal.queue import Depth, Queue, gauges
 from shoal.version import __version__
 
 States = Callable[[], Mapping[str, ModelStatus]]
+_POLICY = "default-src 'self' 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 
 
 class Listing(Protocol):
@@ -154,7 +155,7 @@ class Pages:
     async def _page(self, path: str, query: bytes) -> Reply:
         headers = (
             ("content-type", "text/html; charset=utf-8"),
-            ("content-security-policy", "default-src 'self' 'unsafe-inline'; frame-ancestors 'none'"),
+            ("content-security-policy", _POLICY),
             ("x-content-type-options", "nosniff"),
         )
         return Reply(200, headers, self._console)
