@@ -8,6 +8,9 @@ import pytest
 
 from contract.queue_worlds import FaultyWorld, InProcessWorld, JetStreamWorld
 from contract.test_queue import ALWAYS, ids, job, nats, refusal
+from shoal.catalog.pushed import Pushed
+from shoal.cli._cluster import APART_FROM_PER_S, Cluster
+from shoal.protocol.status import LineStatus, ModelStatus, NodeStatus
 from shoal.queue import Limits
 from shoal.queue.classes import BOUNDS, size_class
 from shoal.queue.jetstream import JetStreamQueue
@@ -181,3 +184,21 @@ async def test_no_job_is_lost_between_pulls_that_are_parked_on_every_size(nats, 
     finally:
         for end in (asker, *pullers):
             await end.close()
+
+
+async def test_a_gateway_keeps_apart_what_pads_and_is_asked_for_often(nats):
+    queue = await JetStreamQueue.connect(nats.url, secrets.token_hex(4), Limits())
+    try:
+        cluster = Cluster(Pushed(), queue)
+        pads, packs = ModelStatus(state="ready", pads=True), ModelStatus(state="ready")
+        often, seldom = (LineStatus(items_per_s=rate) for rate in (APART_FROM_PER_S, APART_FROM_PER_S / 2))
+        cluster.told(
+            NodeStatus(
+                node="a",
+                models={"often": pads, "seldom": pads, "packs": packs, "never": pads},
+                lines={"often": often, "seldom": seldom, "packs": often},
+            )
+        )
+        assert queue._asks.apart.lines(queue._clock()) == ["often"]
+    finally:
+        await queue.close()

@@ -93,6 +93,11 @@ class NodeProcess(msgspec.Struct, frozen=True, kw_only=True):
     metrics_port: int = -1
 
 
+APART_FROM_PER_S = 16.0
+"""From so many items a second on a node on, jobs of a model that pads are kept apart by size. With fewer hardly two
+of a size wait together, and each size is one more thing to be asked for."""
+
+
 class Cluster:
     """What is heard on the board (queue.board.Reader)."""
 
@@ -107,7 +112,8 @@ class Cluster:
     def told(self, status: NodeStatus) -> None:
         self._fleet.told(status, time.monotonic())
         for line, model in status.models.items():
-            if model.pads:
+            served = status.lines.get(line)
+            if model.pads and served is not None and served.items_per_s >= APART_FROM_PER_S:
                 self._queue.keep_apart(line)
 
     def nodes(self) -> list[NodeStatus]:

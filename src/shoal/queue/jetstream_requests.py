@@ -23,7 +23,7 @@ LOOK_S = 2.0
 """How long a request that does not wait may take, server and network."""
 QUIET_S = 0.02
 """What a request brings that does not wait comes in one go."""
-PARKED_S = 1.0
+PARKED_S = 4.0
 """The longest that a request for one class of a line is parked: by then this node may have enough to do."""
 OVERDUE_S = 0.1
 """A parked request that has not ended so long after its time has: the server may leave out to say so."""
