@@ -1,6 +1,7 @@
 """Memory over many batches of mixed lengths: no engine may grow to the largest batch, or with every new shape."""
 
 import random
+from pathlib import Path
 
 import psutil
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from shoal.protocol.facts import Kind, Profile
 from shoal.protocol.items import Item
 from shoal.runtimes import Runtime, open_runtime
+from shoal.runtimes.memory import give_back
 
 pytestmark = [pytest.mark.models, pytest.mark.slow]
 
@@ -21,6 +23,22 @@ def run_mixed(runtime: Runtime, batches: int, seed: int, kind: Kind = "dense") -
         lengths = [rng.randint(max(1, words * 4 // 5), words) for _ in range(count)]
         items = [Item(ids=rng.choices(range(1000, 30_000), k=length), kinds=(kind,)) for length in lengths]
         runtime.run(runtime.prepare(items), rng.randrange(runtime.profile.streams))
+
+
+def anonymous_bytes() -> int:
+    """What is mapped from files comes and goes as the system likes."""
+    give_back()
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells what is mapped from no file")
+def test_kernels_of_all_shapes_are_kept_and_then_nothing_is_added(minilm):
+    loaded = open_runtime(minilm.folder, minilm.facts, Profile(runtime="openvino", dtype="bf16"))
+    run_mixed(loaded, 1500, seed=0)
+    settled = anonymous_bytes()
+    run_mixed(loaded, 2000, seed=1)
+    assert anonymous_bytes() - settled < 5e6
 
 
 @pytest.mark.parametrize(("runtime", "dtype"), [("openvino", "bf16"), ("onnx", "fp32")])
