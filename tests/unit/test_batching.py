@@ -4,16 +4,17 @@ import random
 
 import pytest
 
-from shoal.node.batching import APART_S, Decision, Load, next_window, share
+from shoal.node.batching import APART_S, MOST_APART_S, Decision, Load, next_window, share
 from shoal.node.cost import Cost, Learner
 from shoal.protocol.facts import Profile
 from shoal.runtimes import microbatch
 
 
-def load(items=0, tokens=None, backlog=0.0, linger=0.0, sent=0.0) -> Load:
+def load(items=0, tokens=None, backlog=0.0, linger=0.0, sent=0.0, due=0.0) -> Load:
     return Load(
         streams=2, batch_items=32, batch_tokens=384, backlog=backlog, waiting_items=items,
         waiting_tokens=items * 12 if tokens is None else tokens, linger_until=linger, sent_at=sent,
+        due_at=due,
     )  # fmt: skip
 
 
@@ -35,6 +36,15 @@ def test_the_runtime_has_a_micro_batch_for_each_stream_to_choose_from_besides_th
 def test_a_thin_window_goes_ahead_of_need_but_not_text_by_text():
     assert next_window(load(items=5, backlog=2, sent=9.0), 10.0).batches == 2
     assert next_window(load(items=5, backlog=2, sent=9.999), 10.0) == Decision(wait_until=9.999 + APART_S)
+
+
+def test_the_longer_a_runtime_is_busy_the_rarer_are_thin_windows():
+    waits = [
+        next_window(load(items=5, backlog=2, sent=10.0, due=10.0 + busy), 10.0).wait_until
+        for busy in (0.004, 0.02, 9)
+    ]
+    assert waits == pytest.approx([10.0 + APART_S, 10.005, 10.0 + MOST_APART_S])
+    assert next_window(load(items=5, backlog=2, sent=9.99, due=19.0), 10.0).batches == 2
 
 
 def test_a_few_long_texts_count_as_a_full_micro_batch():

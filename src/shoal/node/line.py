@@ -195,6 +195,7 @@ class Line:
             waiting_tokens=self.tokens_of(able),
             linger_until=self.linger_until,
             sent_at=replica.sent_at,
+            due_at=replica.due_at,
         )
 
     def forget(self, ticket: Ticket, now: float) -> list[tuple[Replica, list[int]]]:
