@@ -43,7 +43,7 @@ FEW = Rounding(
     length=((128, 16), (512, 32), (_ANY, 64)),
 )
 """For one that keeps kernels for every number of tokens, and for every number of texts and their length together:
-of 384 tokens at most there are 16, and some 64 of those. Lengths that are no multiple of 16 are slower, too."""
+of 384 tokens at most there are 16, and 40 to 60 of those. Lengths that are no multiple of 16 are slower, too."""
 
 FEWER = FEW._replace(tokens=((256, 64), (512, 32), (_ANY, 64)))
 """Where each number of tokens costs more still."""

@@ -25,10 +25,10 @@ from shoal.runtimes.stack import Stack
 from shoal.runtimes.terms import Terms
 from shoal.runtimes.turns import in_turn
 
-KERNELS_KEPT = 128
+KERNELS_KEPT = 96
 """Prepared kernels of each kind that are kept for shapes seen: a shape's products take 1.3 MB in each stream, and
-milliseconds to make. Shapes are rounded so that these are enough (`FEW`); where they are not, memory creeps up
-besides, in gaps between what is made and let go. The default is 5,000."""
+milliseconds to make. Shapes are rounded so that of fifty passes one at most finds none (`FEW`), and these are all
+there within minutes: of 128 the last came after a quarter of an hour, of the default of 5,000 never."""
 
 _ADAPTED_KERNELS_KEPT = 256
 """Of a graph with terms, which has more kinds of products: those of two inputs take 1 ms to make and 0.6 MB, each
