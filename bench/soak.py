@@ -86,7 +86,8 @@ def soak(server: Server, minutes: float) -> list[Sample]:
             own = anonymous_bytes(server.process.pid)
             total = own + sum(map(anonymous_bytes, server.runtime_pids()))
             found.append(Sample(phase.name, time.monotonic() - began, total, own, anonymous_bytes(pinned)))
-        print(f"        {found[-1].at_s:6.0f} s  {found[-1].total / MB:7.1f} MB", flush=True)
+        last = found[-1]
+        print(f"        {last.at_s:6.0f} s  {last.total / MB:7.1f} MB, pinned {last.pinned / MB:7.1f}", flush=True)
     return found
 
 
@@ -157,7 +158,7 @@ def draw(samples: Sequence[Sample], picture: Path) -> None:
 def footprints(home: Path) -> dict[str, int]:
     """Measured bytes of each model, every one loaded once."""
     with serving(home, "--pin", MODEL) as server:
-        for phase in phases()[3:]:
+        for phase in phases():
             closed(
                 Target("127.0.0.1", server.port), phase.requests, phase.connections, PHASE_S, 0.0, patience_s=60.0
             )
@@ -175,7 +176,7 @@ def main() -> int:
     for name in (MODEL, *OTHERS):
         store.add(name)
     sizes = footprints(store.home)
-    memory = int(1.6 * sizes[MODEL] + 1.3 * max(sizes[name] for name in OTHERS))  # the pinned one grows at first
+    memory = int(1.5 * sizes[MODEL] + 1.3 * max(sizes[name] for name in OTHERS))  # the pinned one grows at first
     bars.note("MB that all models may take", memory / MB)
     bars.note("MB of them all", sum(sizes[name] for name in (MODEL, *OTHERS)) / MB)
     # Nobody is refused for a machine that others keep busy: it is memory that is measured.
