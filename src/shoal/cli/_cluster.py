@@ -94,8 +94,8 @@ class NodeProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 APART_FROM_PER_S = 16.0
-"""From so many items a second on a node on, jobs of a model that pads are kept apart by size. With fewer hardly two
-of a size wait together, and each size is one more thing to be asked for."""
+"""From so many items a second on a node on, jobs of a model that pads are kept apart by size. With fewer hardly
+two of a size wait together, and each size is one more thing to be asked for."""
 
 
 class Cluster:
