@@ -176,7 +176,7 @@ def main() -> int:
     for name in (MODEL, *OTHERS):
         store.add(name)
     sizes = footprints(store.home)
-    memory = int(1.3 * sizes[MODEL] + 1.3 * max(sizes[name] for name in OTHERS))  # the pinned one grows at first
+    memory = int(1.3 * (sizes[MODEL] + max(sizes[name] for name in OTHERS)))
     bars.note("MB that all models may take", memory / MB)
     bars.note("MB of them all", sum(sizes[name] for name in (MODEL, *OTHERS)) / MB)
     # Nobody is refused for a machine that others keep busy: it is memory that is measured.

@@ -5,9 +5,11 @@ import secrets
 import time
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
-from shoal.protocol.envelope import Chunk, Envelope, Job
+from contract.test_queue import job
+from shoal.protocol.envelope import Chunk, Job
 from shoal.queue.jetstream import JetStreamQueue
 from shoal.queue.jetstream_clock import Clock
 from shoal.testing.nats import nats_server
@@ -19,18 +21,9 @@ def off_by(seconds: float):
     return lambda: time.time() + seconds
 
 
-def job(now: float) -> Job:
-    envelope = Envelope(
-        id="a",
-        task="encode",
-        model="m",
-        line="m",
-        dialect="native",
-        route="encode",
-        deadline=now + 60,
-        received=now,
-    )
-    return Job(envelope, b"body")
+def sent_at(now: float) -> Job:
+    usual = job("a")
+    return Job(msgspec.structs.replace(usual.envelope, deadline=now + 60, received=now), usual.body)
 
 
 @pytest.mark.parametrize("node_s", MINUTES)
@@ -41,7 +34,7 @@ async def test_a_job_has_its_time_left_whatever_the_clocks_of_gateway_and_node_s
         gateway = await JetStreamQueue.connect(server.url, pool, clock=off_by(gateway_s))
         node = await JetStreamQueue.connect(server.url, pool, clock=off_by(node_s), may_change=False)
         try:
-            inbox = await gateway.publish(job(time.time() + gateway_s))
+            inbox = await gateway.publish(sent_at(time.time() + gateway_s))
             async with asyncio.timeout(60):
                 [delivery] = await node.pull("m", max_jobs=1, max_bytes=1000, wait_s=30)
                 left_s = delivery.job.envelope.deadline - (time.time() + node_s)

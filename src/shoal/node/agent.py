@@ -259,8 +259,8 @@ class Agent:
             # Linux walks the process's pages for this: milliseconds that no request should wait for.
             if footprint := await asyncio.to_thread(worker.footprint_bytes):
                 self.scheduler.measured_footprint(number, footprint)
-        if self._hands.turns is not None and self._hands.has_own_turns:
-            self._hands.turns.reclaim({worker.pid for worker in self._hands.workers.values()}.__contains__)
+        if (turns := self._hands.own_turns) is not None:
+            turns.reclaim({worker.pid for worker in self._hands.workers.values()}.__contains__)
         self.scheduler.check(time.time())
         with contextlib.suppress(QueueUnavailable):  # which the queue has said already
             began = self._loop.time()
@@ -270,10 +270,10 @@ class Agent:
                 self.work(line, depth)
 
     def _share_processor(self) -> None:
-        if self._hands.turns is not None and self._hands.has_own_turns:
+        if (turns := self._hands.own_turns) is not None:
             at_work = sum(bool(replica.flying) for replica in self.scheduler.workers.values())
             self._alone_for = self._alone_for + SHARE_EVERY_S if at_work <= 1 else 0.0
-            self._hands.turns.want_spare(self._alone_for > ALONE_AFTER_S)
+            turns.want_spare(self._alone_for > ALONE_AFTER_S)
 
     async def _extend_leases(self) -> None:
         for ticket in self.scheduler.tickets.values():

@@ -72,9 +72,9 @@ class Hands:
         self._sharing = Sharing(queue, self)
         self.workers: dict[int, Worker] = {}
         shared = Turns.inherited()
-        self.has_own_turns = shared is None
-        """Whether nobody else looks after the turns at this machine's processor."""
-        self.turns = shared or Turns.make(devices.cores())
+        self.own_turns = None if shared is not None else Turns.make(devices.cores())
+        """At this machine's processor; None where somebody else looks after them, or there are none."""
+        self.turns = shared or self.own_turns
         self.draining = False
 
     async def stop(self) -> None:
