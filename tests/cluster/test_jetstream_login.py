@@ -87,6 +87,27 @@ async def test_where_no_server_is_the_address_and_the_option_are_named():
         await joins(f"nats://127.0.0.1:{port}", within_s=0.3)
 
 
+async def test_a_server_that_has_as_many_connections_as_it_may_is_quoted_with_the_setting_that_changes_it():
+    with nats_server(ServerSettings(folder=HERE, more="max_connections: 1")) as server:
+        first = await JetStreamQueue.connect(server.url, limits=Limits(bytes_per_line=1 << 20))
+        try:
+            with pytest.raises(QueueUnavailable, match="maximum connections exceeded; its max_connections"):
+                await joins(server.url, within_s=1.0)
+        finally:
+            await first.close()
+        assert await joins(server.url), "nobody is kept out once there is room"
+
+
+async def test_what_is_no_queue_server_is_said_to_be_none():
+    class Greeting(asyncio.Protocol):
+        def connection_made(self, transport):
+            transport.write(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+    async with await asyncio.get_running_loop().create_server(Greeting, "127.0.0.1", 0) as other:
+        with pytest.raises(QueueUnavailable, match=r"does not speak NATS: SSH-2\.0"):
+            await joins(f"nats://127.0.0.1:{other.sockets[0].getsockname()[1]}", within_s=1.0)
+
+
 async def test_a_server_that_may_not_keep_as_much_as_the_lines_may_hold_is_named_with_both_settings():
     with (
         nats_server(ServerSettings(folder=HERE, memory_bytes=1 << 19)) as server,

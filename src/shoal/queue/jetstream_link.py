@@ -41,19 +41,22 @@ class Link:
         self._reply_to = f"reply.{secrets.token_hex(8)}"
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._turned_away = ""
         self.on_up: Callable[[], Awaitable[None]] | None = None
         self.on_down: Callable[[str], None] | None = None
         self.max_payload = 1024 * 1024
         self.subscribe(f"{self._reply_to}.*", self._replied)
 
     async def open(self, within_s: float) -> None:
-        """Raises QueueUnavailable when no server answers `within_s`, InvalidInput when one refuses us."""
+        """Raises QueueUnavailable when no server answers `within_s`, or one that has no room for us; InvalidInput
+        when one refuses us."""
         try:
             async with asyncio.timeout(within_s):
                 await self._connect(patient=False)
         except TimeoutError:
             servers = ", ".join(map(str, self._addresses))
-            raise QueueUnavailable(f"no queue server answers at {servers}; --nats changes it") from None
+            why = self._turned_away or f"no queue server answers at {servers}; --nats changes it"
+            raise QueueUnavailable(why) from None
         await self._up()
         self._task = asyncio.get_running_loop().create_task(self._stay())
 
@@ -178,11 +181,13 @@ class Link:
                 why = _refused(error, address)
                 if not patient:
                     raise InvalidInput(why) from None
-                if why != said:  # once: it is asked twice a second until it takes us again
-                    log.error("the queue server does not take us back", extra=logs.fields(reason=why))
-                    said = why
-            except (OSError, TimeoutError, ConnectionError):
-                pass
+            except _TurnedAway as error:
+                why = self._turned_away = str(error)
+            except (OSError, TimeoutError):
+                why = said
+            if patient and why != said:  # once: it is asked twice a second until it takes us again
+                log.error("the queue server does not take us back", extra=logs.fields(reason=why))
+                said = why
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
             pause = min(_LAST_RETRY_S, pause * 2)
 
@@ -196,8 +201,11 @@ class Link:
                     await wire.start_tls(self._login.context(), address.host)
                 wire.write(connect_line(self._login, address, info.nonce, self._name))
                 await self._accepted(wire, address)
-            except BaseException:
+            except BaseException as error:
+                word = wire.refusal
                 wire.close("not connected")
+                if word and isinstance(error, ConnectionError):
+                    raise _TurnedAway(_no_room(word, address)) from None
                 raise
         self.max_payload = info.max_payload
         for number, (subject, _) in self._subscriptions.items():
@@ -231,6 +239,16 @@ class Link:
         answer = self._requests.get(subject)
         if answer is not None and not answer.done():
             answer.set_result((headers, payload))
+
+
+class _TurnedAway(ConnectionError):
+    """The server said why it does not take us now; it may later."""
+
+
+def _no_room(word: str, address: Address) -> str:
+    """`maximum connections exceeded` is what a server says that has as many as its configuration allows."""
+    advice = "; its max_connections changes it" if "maximum connections" in word.lower() else ""
+    return f"the queue server {address} does not take us: {word}{advice}"
 
 
 def _refused(error: InvalidInput | ssl.SSLCertVerificationError, address: Address) -> str:
