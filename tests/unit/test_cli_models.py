@@ -56,7 +56,7 @@ def test_adding_a_folder_tells_what_was_found_in_it(shell: Shell, tmp_path: Path
     assert told["limit"] == "256 tokens"
     assert told["prompts"] == "query: 'query: ' (used if none is named)"
     assert told["licence"] == "not said"
-    assert "bytes" in told["size"]
+    assert told["size"].endswith(" kB")
     assert err.splitlines() == ["copying", "checking"]
 
 
@@ -76,7 +76,7 @@ def test_a_refused_folder_ends_with_the_reason(shell: Shell, tmp_path: Path) -> 
     assert err.endswith("\ncode: INVALID_INPUT\n")
 
 
-@pytest.mark.parametrize(("done", "total", "words"), [(0, 0, ""), (700_000, 91_600_000, "0.7 of 91.6 MB")])
+@pytest.mark.parametrize(("done", "total", "words"), [(0, 0, ""), (700_000, 91_600_000, "700.0 kB of 91.6 MB")])
 def test_a_bar_tells_sizes_where_they_are_known(done: int, total: int, words: str) -> None:
     assert _sizes(done, total) == words
 
@@ -235,10 +235,10 @@ def test_gc_says_what_it_frees_and_frees_it(shell: Shell, tmp_path: Path) -> Non
     (home / "measured" / f"{digest[:32]}.openvino.json").write_text("{}")
     before = sorted(home.rglob("*"))
     code, out, _ = shell.run("gc", "--dry-run")
-    assert (code, out.splitlines()[-1]) == (0, "would free 4000 bytes")
+    assert (code, out.splitlines()[-1]) == (0, "would free 4.0 kB")
     assert sorted(home.rglob("*")) == before
     code, out, _ = shell.run("gc")
-    assert (code, len(out.splitlines()), out.splitlines()[-1]) == (0, 5, "freed 4000 bytes")
+    assert (code, len(out.splitlines()), out.splitlines()[-1]) == (0, 5, "freed 4.0 kB")
     assert not list(home.rglob("*.part"))
     assert [path.name for path in (home / "measured").iterdir()] == [f"{digest[:32]}.openvino.json"]
     assert shell.run("gc")[1] == "freed 0 bytes\n"

@@ -3,9 +3,18 @@
 import msgspec
 import pytest
 
+from shoal.catalog.artifacts import need_space
+from shoal.catalog.budget import to_evict
 from shoal.dialects.bodies import decode
 from shoal.dialects.refusals import for_anyone
-from shoal.protocol.errors import InvalidInput, ModelNotFound, PayloadTooLarge, over_limit
+from shoal.protocol import sizes
+from shoal.protocol.errors import (
+    InvalidInput,
+    ModelNotFound,
+    PayloadTooLarge,
+    ResourceExhausted,
+    over_limit,
+)
 
 
 class Body(msgspec.Struct):
@@ -50,3 +59,26 @@ def test_a_size_over_a_limit_is_written_out(seen, limit, words):
     error = over_limit(PayloadTooLarge, "the body", seen=seen, limit=limit, setting="--most", unit="bytes")
     assert error.message == words
     assert error.detail == {"seen": seen, "limit": limit, "setting": "--most"}
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "words"),
+    [
+        (0, "0 bytes"), (1, "1 byte"), (999, "999 bytes"), (1000, "1.0 kB"), (43_210, "43.2 kB"),
+        (999_940, "999.9 kB"), (999_950, "1.0 MB"), (90_868_376, "90.9 MB"), (1_340_000_000, "1.3 GB"),
+        (4_000_000_000_000, "4000.0 GB"),
+    ],
+)  # fmt: skip
+def test_a_size_is_written_in_the_unit_in_which_it_is_something(size_bytes, words):
+    assert sizes.in_words(size_bytes) == words
+
+
+def test_no_refusal_calls_a_small_file_nothing(tmp_path):
+    error = over_limit(
+        PayloadTooLarge, "adapter x", seen=812_000, limit=500_000, setting="--a", written=sizes.in_words
+    )
+    assert error.message == "adapter x is 812.0 kB, over the limit of 500.0 kB; --a changes it"
+    with pytest.raises(ResourceExhausted, match=r"needs 800\.0 kB beside 0 bytes of others, over the budget"):
+        to_evict({}, {}, 800_000, 20_000, may_evict=False)
+    with pytest.raises(ResourceExhausted, match=r"needs 1000000000\.0 GB and its disk has \d+\.\d [kMG]B left"):
+        need_space(tmp_path, 10**18)

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 from shoal.catalog import Report
+from shoal.protocol import sizes
 from shoal.protocol.errors import ResourceExhausted
 
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -106,7 +107,7 @@ def need_space(folder: Path, size_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if size_bytes > free:
         raise ResourceExhausted(
-            f"the model needs {size_bytes / 1e6:.0f} MB and its disk has {free / 1e6:.0f} MB left; "
+            f"the model needs {sizes.in_words(size_bytes)} and its disk has {sizes.in_words(free)} left; "
             "make room, or set SHOAL_HOME to a folder on a larger disk",
             limit=free,
             size=size_bytes,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from shoal.catalog import Model
+from shoal.protocol import sizes
 from shoal.protocol.errors import InvalidInput, ResourceExhausted
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -54,15 +55,12 @@ def taken_by(models: Mapping[str, Model]) -> int:
 
 def _refusal(taken: int, size_bytes: int, budget: int, may_evict: bool) -> str:
     advice = "what is left is kept (`--keep`)" if may_evict else "`--evict` removes those used longest ago"
+    needed, others, most = map(sizes.in_words, (size_bytes, taken, budget))
     return (
-        f"this model needs {_mb(size_bytes)} beside {_mb(taken)} of others, over the budget of {_mb(budget)}; "
+        f"this model needs {needed} beside {others} of others, over the budget of {most}; "
         f"{advice}, `shoal rm NAME` one of your choice, and SHOAL_DISK or `--disk` sets the budget"
     )
 
 
 def _sizes(taken: int, size_bytes: int, budget: int) -> dict[str, object]:
     return {"limit": budget, "size": size_bytes, "taken": taken, "setting": "SHOAL_DISK"}
-
-
-def _mb(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:.1f} MB"

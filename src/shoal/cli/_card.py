@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from shoal.protocol import sizes
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -37,7 +39,7 @@ def rows_of(card: "Card", model: "Model | None", adapters: "Sequence[str]" = ())
             ("adapter of", card.base),
             ("factors", _factors(model)),
             ("task", ", ".join(model.facts.tasks)),
-            ("size", megabytes(model.size_bytes) + (", kept" if model.keep else "")),
+            ("size", sizes.in_words(model.size_bytes) + (", kept" if model.keep else "")),
         ]
     elif model is not None:
         task, family, *gives = what_it_does(model)
@@ -49,7 +51,7 @@ def rows_of(card: "Card", model: "Model | None", adapters: "Sequence[str]" = ())
             *gives,
             ("variants", "\n".join(_variants(model))),
             ("adapters", ", ".join(adapters)),
-            ("size", megabytes(model.size_bytes) + (", kept" if model.keep else "")),
+            ("size", sizes.in_words(model.size_bytes) + (", kept" if model.keep else "")),
         ]
     rows += [
         ("licence", licence(card) or "not said"),
@@ -140,10 +142,6 @@ def _files(card: "Card", model: "Model | None") -> str:
     if model is not None:
         return str(model.folder)
     return "not here" if card.unservable else f"not here: shoal add {card.name}"
-
-
-def megabytes(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 100_000 else f"{size_bytes} bytes"
 
 
 def _vector(model: "Model") -> str:

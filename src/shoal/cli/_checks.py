@@ -15,6 +15,7 @@ from shoal.catalog import Virtual
 from shoal.catalog.budget import disk_budget
 from shoal.catalog.store import Store
 from shoal.cli._card import runtime_of
+from shoal.protocol import sizes
 from shoal.protocol.errors import InvalidInput
 
 GB = 1e9
@@ -32,7 +33,7 @@ def check_python() -> Finding:
 
 
 def check_disk(free_bytes: float, home: Path) -> Finding:
-    what = f"{free_bytes / GB:.1f} GB free for models under {home}"
+    what = f"{sizes.in_words(free_bytes)} free for models under {home}"
     if free_bytes < 0.2 * GB:
         return Finding("fail", what, "make room, or set SHOAL_HOME to a folder on a larger disk")
     if free_bytes < 2 * GB:
@@ -43,7 +44,7 @@ def check_disk(free_bytes: float, home: Path) -> Finding:
 def check_memory(available_bytes: float | None) -> Finding:
     if available_bytes is None:
         return Finding("warn", "free memory is not known on this system", "a small model needs about 0.4 GB")
-    what = f"{available_bytes / GB:.1f} GB of memory available"
+    what = f"{sizes.in_words(available_bytes)} of memory available"
     if available_bytes < 0.5 * GB:
         return Finding("fail", what, "one small model needs about 0.4 GB; stop something else")
     if available_bytes < 1.5 * GB:
@@ -102,9 +103,12 @@ def check_budget(store: Store) -> list[Finding]:
     if budget:
         level: Literal["ok", "warn"] = "ok" if taken <= budget else "warn"
         todo = "" if taken <= budget else "shoal rm what is not needed, or raise SHOAL_DISK"
-        found.append(Finding(level, f"models take {taken / GB:.2f} GB of {budget / GB:.2f} GB (SHOAL_DISK)", todo))
+        what = f"models take {sizes.in_words(taken)} of {sizes.in_words(budget)} (SHOAL_DISK)"
+        found.append(Finding(level, what, todo))
     if loose := sum(leftover.size_bytes for leftover in store.leftovers()):
-        found.append(Finding("warn", f"{loose / GB:.2f} GB under {store.home} that no model needs", "shoal gc"))
+        found.append(
+            Finding("warn", f"{sizes.in_words(loose)} under {store.home} that no model needs", "shoal gc")
+        )
     return found
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from shoal.protocol import sizes
+
 if TYPE_CHECKING:
     from shoal.catalog import Report
 
@@ -36,4 +38,4 @@ def progress() -> "Iterator[Report]":
 
 
 def _sizes(done: int, total: int) -> str:
-    return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB" if total else ""
+    return f"{sizes.in_words(done)} of {sizes.in_words(total)}" if total else ""

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from shoal.protocol import sizes
+
 if TYPE_CHECKING:
     from shoal.catalog import Card, Model
     from shoal.catalog.store import Store
@@ -95,7 +97,7 @@ def _row(entry: "Entry", is_default: bool) -> list[str]:
 
     task = ", ".join(entry.tasks) + (" (default)" if is_default else "")
     missing = "cannot be served" if entry.card.unservable else "not here"
-    size = _card.megabytes(entry.model.size_bytes) if entry.model else missing
+    size = sizes.in_words(entry.model.size_bytes) if entry.model else missing
     dims, tokens = str(entry.dims or ""), str(entry.max_tokens or "")
     name = f"  + {entry.card.name}" if entry.card.base else entry.card.name
     return [name, task, ", ".join(entry.kinds), dims, tokens, size, _card.licence(entry.card)]

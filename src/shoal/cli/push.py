@@ -7,6 +7,7 @@ import typer
 
 from shoal.cli._asking import DEFAULT_URL, Key, Url
 from shoal.cli._pushed import Note
+from shoal.protocol import sizes
 
 if TYPE_CHECKING:
     from shoal.catalog import Model
@@ -56,9 +57,9 @@ def _rows(done: "Pushed") -> list[tuple[str, str]]:
     tried = "could be pushed; nothing was kept"
     rows = [("model", f"{done.name}, version {done.version}" if done.version else f"{done.name} {tried}")]
     rows += [("base", done.base), *_card.what_it_does(_model(done))]
-    sent = "nothing had to be sent" if not done.sent_bytes else f"{_card.megabytes(done.sent_bytes)} sent"
+    sent = "nothing had to be sent" if not done.sent_bytes else f"{sizes.in_words(done.sent_bytes)} sent"
     rows += [
-        ("size", f"{_card.megabytes(done.size_bytes)}, {sent}"),
+        ("size", f"{sizes.in_words(done.size_bytes)}, {sent}"),
         ("proof", _proof(done)),
         ("digest", done.digest),
     ]

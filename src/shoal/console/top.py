@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shoal.protocol import sizes
 from shoal.protocol.status import LineOverview, ModelOverview, ModelStatus, NodeStatus, Overview
 
 T = TypeVar("T")
@@ -181,7 +182,7 @@ def _devices(node: NodeStatus) -> Text:
 def _node_memory(node: NodeStatus) -> Text:
     used, budget = node.memory_used_bytes, node.memory_budget_bytes
     full = used / budget if budget else 0.0
-    return Text.assemble(_size(used), (f" of {_size(budget)}", "red" if full > 0.95 else "dim"))
+    return Text.assemble(sizes.in_words(used), (f" of {sizes.in_words(budget)}", "red" if full > 0.95 else "dim"))
 
 
 def _held(node: NodeStatus) -> Text:
@@ -237,7 +238,7 @@ _LINES: tuple[Column[_Row], ...] = (
     Column("Fill", lambda row: _percent(row.line.fill), need=90),
     Column("Padding", lambda row: _percent(row.line.padding, 0.3), need=120),
     Column("Adapters", lambda row: _number(row.line.adapters, _count), need=132),
-    Column("Memory", lambda row: _number(row.model.memory_bytes, _size), need=70),
+    Column("Memory", lambda row: _number(row.model.memory_bytes, sizes.in_words), need=70),
 )
 
 
@@ -247,10 +248,6 @@ def _count(number: float) -> str:
 
 def _rate(number: float) -> str:
     return "0" if not number else f"{number:.1f}" if number < 10 else f"{number:,.0f}"
-
-
-def _size(size_bytes: float) -> str:
-    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.0f} MB"
 
 
 def _seconds(seconds: float) -> str:

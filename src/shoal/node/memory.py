@@ -6,6 +6,7 @@ from shoal.node import residency
 from shoal.node.line import Line
 from shoal.node.peers import Peers
 from shoal.node.replica import Replica
+from shoal.protocol import sizes
 from shoal.protocol.errors import ModelLoadFailed, ShoalError, over_limit
 
 MAX_WAIT_S = 10.0
@@ -33,10 +34,10 @@ class Memory:
 
     def too_big(self, line: Line) -> ShoalError:
         """For good, as long as the server runs: what is pinned stays, so nobody is told to come back."""
-        pinned = self._pinned_bytes(line) / 1e6
+        pinned = sizes.in_words(self._pinned_bytes(line))
         error = over_limit(
-            ModelLoadFailed, f"{line.model.name} beside what is pinned ({pinned:.0f} MB)",
-            seen=round(self._needed(line) / 1e6), limit=self._budget / 1e6, setting="--memory", unit="MB",
+            ModelLoadFailed, f"{line.model.name} beside what is pinned ({pinned})",
+            seen=self._needed(line), limit=self._budget, setting="--memory", written=sizes.in_words,
         )  # fmt: skip
         error.detail |= {"error_class": "OverBudget", "attempts": 0, "permanent": True}
         return error

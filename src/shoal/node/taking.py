@@ -14,6 +14,7 @@ from shoal.node.line import Line
 from shoal.node.replica import Replica
 from shoal.node.settings import Settings
 from shoal.node.tickets import Ticket
+from shoal.protocol import sizes
 from shoal.protocol.errors import ModelLoadFailed, ModelNotFound, ShoalError, over_limit
 
 FAILED_FOR_S = 30.0
@@ -248,8 +249,8 @@ class Taking:
 
     def _too_big(self, name: str, size_bytes: int) -> ShoalError:
         error = over_limit(
-            ModelLoadFailed, f"adapter {name}", seen=round(size_bytes / 1e6, 1), limit=self._budget / 1e6,
-            setting="--adapter-memory", unit="MB",
+            ModelLoadFailed, f"adapter {name}", seen=size_bytes, limit=self._budget,
+            setting="--adapter-memory", written=sizes.in_words,
         )  # fmt: skip
         error.detail |= {"error_class": "OverBudget", "attempts": 0, "permanent": True}
         return error

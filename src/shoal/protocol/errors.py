@@ -33,6 +33,7 @@ A refusal because of a limit is built with `over_limit`, so that it always names
 size seen and the setting that changes it.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import msgspec
@@ -206,19 +207,27 @@ def from_fault(fault: Fault) -> ShoalError:
     return BY_CODE.get(fault.code, InternalError)(fault.message, **fault.detail)
 
 
+def _plain(number: float) -> str:
+    """All digits of a whole number, six of another."""
+    return str(int(number)) if number == int(number) else f"{number:g}"
+
+
 def over_limit(
-    kind: type[ShoalError], what: str, *, seen: float, limit: float, setting: str, unit: str = ""
+    kind: type[ShoalError],
+    what: str,
+    *,
+    seen: float,
+    limit: float,
+    setting: str,
+    unit: str = "",
+    written: Callable[[float], str] = _plain,
 ) -> ShoalError:
-    """A refusal of `kind` that names the limit, the size seen and the setting that changes it."""
+    """A refusal of `kind` that names the limit, the size seen and the setting that changes it; both numbers
+    `written` as that setting is."""
     unit = f" {unit}" if unit else ""
     return kind(
-        f"{what} is {_plain(seen)}{unit}, over the limit of {_plain(limit)}{unit}; {setting} changes it",
+        f"{what} is {written(seen)}{unit}, over the limit of {written(limit)}{unit}; {setting} changes it",
         limit=limit,
         seen=seen,
         setting=setting,
     )
-
-
-def _plain(number: float) -> str:
-    """All digits of a whole number, six of another."""
-    return str(int(number)) if number == int(number) else f"{number:g}"
