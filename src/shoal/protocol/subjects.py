@@ -43,6 +43,11 @@ def stream(pool: str) -> str:
     return f"SHOAL_{token(pool)}"
 
 
+def pool_of(stream: str) -> str:
+    """ "" for a stream that is no pool's."""
+    return name_of(stream.removeprefix("SHOAL_")) if stream.startswith("SHOAL_") else ""
+
+
 def work(pool: str, priority: Priority, line: str, size_class: str = "") -> str:
     subject = f"work.{token(pool)}.{priority}.{token(line)}"
     return f"{subject}.{token(size_class)}" if size_class else subject

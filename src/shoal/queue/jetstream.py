@@ -139,6 +139,7 @@ class JetStreamQueue:
                 await task
         await self.stop_pulling()
         self._held.give_everything_back()
+        self.board.close()
         await self._link.close()
 
     async def _up(self) -> None:

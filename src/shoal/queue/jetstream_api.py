@@ -21,6 +21,7 @@ from shoal.protocol.errors import (
     over_limit,
 )
 from shoal.queue import Limits
+from shoal.queue import jetstream_room as room
 from shoal.queue.jetstream_clock import Clock
 from shoal.queue.jetstream_link import Link
 
@@ -127,23 +128,29 @@ class Api:
 
     async def ensure_stream(self) -> None:
         """Raises QueueUnavailable, or ResourceExhausted where the server may not keep as much as we ask for."""
+        answer = await self._make_stream()
+        if _has_no_memory(answer) and await room.make_room(self._link, self._pool):
+            answer = await self._make_stream()
+        if answer.error is not None and _has_no_memory(answer):
+            raise ResourceExhausted(
+                f"the queue server may not keep {self._limits.bytes_per_line} bytes in memory "
+                f"({answer.error.description}); --queue-bytes or its max_memory_store changes it"
+                f"{await room.taken_by(self._link, self._pool)}"
+            )
+        if answer.error is not None:
+            raise QueueUnavailable(f"the queue server keeps no stream for us: {answer.error.description}")
+        self.created, self._may_change = answer.created, False
+        self._heard(answer.config)
+
+    async def _make_stream(self) -> Answer:
         config, asked = self._stream_config(), self._clock.now()
         answer = await ask(self._link, f"STREAM.CREATE.{self._stream}", config)
         if answer.error is not None and answer.error.err_code == NAME_IN_USE:  # it has other limits
             asked = self._clock.now()
             verb = "UPDATE" if self._may_change else "INFO"
             answer = await ask(self._link, f"STREAM.{verb}.{self._stream}", config if self._may_change else {})
-        error = answer.error
-        if error is not None and error.err_code in NO_MEMORY:
-            raise ResourceExhausted(
-                f"the queue server may not keep {self._limits.bytes_per_line} bytes in memory "
-                f"({error.description}); --queue-bytes or its max_memory_store changes it"
-            )
-        if error is not None:
-            raise QueueUnavailable(f"the queue server keeps no stream for us: {error.description}")
-        self.created, self._may_change = answer.created, False
         self._clock.heard(asked, answer.ts)
-        self._heard(answer.config)
+        return answer
 
     async def ensure_consumer(self, line: str, priority: Priority, size_class: str = "") -> None:
         """Raises QueueUnavailable, also where the stream is missing."""
@@ -239,6 +246,10 @@ async def ask(link: Link, subject: str, body: object) -> Answer:
     if not payload:
         raise QueueUnavailable("the queue server keeps no streams: is JetStream on?")
     return msgspec.json.decode(payload, type=Answer)
+
+
+def _has_no_memory(answer: Answer) -> bool:
+    return answer.error is not None and answer.error.err_code in NO_MEMORY
 
 
 def _ns(seconds: float) -> int:

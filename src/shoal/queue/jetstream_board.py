@@ -37,6 +37,7 @@ class JetStreamBoard:
         self._up_at = 0.0
         self._is_up = False
         self._subscription: int | None = None
+        self._consumer = ""
         self._prefix = len(subjects.all_notes(pool)) - 1
         self._status = msgspec.json.Decoder(NodeStatus)
         self._read_notes = self._notes_to_read = 0
@@ -75,6 +76,12 @@ class JetStreamBoard:
                 await self._has_read.wait()
         except TimeoutError:
             raise QueueUnavailable("the queue server does not show its board") from None
+
+    def close(self) -> None:
+        """We read no more: nobody has to notice by himself (jetstream_room.py)."""
+        if self._is_up and self._consumer:
+            stream = subjects.notes_stream(self._pool)
+            self._link.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{self._consumer}", reply=subjects.ignored())
 
     # What the connection says.
 
@@ -117,7 +124,7 @@ class JetStreamBoard:
         self._subscription = self._link.subscribe(deliver, self._on_note)
         if old is not None:
             await self._link.unsubscribe(old)
-        name = f"{self._name}-{number}"
+        name = self._consumer = f"{self._name}-{number}"
         stream = subjects.notes_stream(self._pool)
         config = {
             "name": name, "deliver_subject": deliver, "deliver_policy": "last_per_subject", "ack_policy": "none",

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from shoal.observe import log as logs
-from shoal.protocol.errors import InvalidInput, QueueUnavailable
+from shoal.protocol.errors import InvalidInput, QueueUnavailable, ShoalError
 from shoal.queue.jetstream_auth import Address, Login, addresses, connect_line
 from shoal.queue.jetstream_wire import OnMessage, Wire
 
@@ -24,6 +24,8 @@ HANDSHAKE_S = 2.0
 PING_EVERY_S = 1.0
 MOST_UNANSWERED_PINGS = 3
 MOST_KEPT_BYTES = 8 * 1024 * 1024
+REFUSED_PAUSE_S = 2.0
+"""Before we ask again a server that took us and would not keep what we need."""
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.05, 0.5
 
 
@@ -164,9 +166,11 @@ class Link:
             return
         try:
             await self.on_up()
-        except QueueUnavailable as error:  # gone again, or not ready yet: from the start
+        except ShoalError as error:  # gone again, not ready yet, or without room for us: from the start
             if self._task is None:
                 raise
+            if not isinstance(error, QueueUnavailable):
+                await asyncio.sleep(REFUSED_PAUSE_S)
             if self._wire is not None:
                 self._wire.close(error.message)
 
