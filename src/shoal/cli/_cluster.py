@@ -19,6 +19,7 @@ from shoal.catalog.pushed import Pushed
 from shoal.catalog.registry import Registry
 from shoal.catalog.shared import SharedCatalog
 from shoal.catalog.store import Store
+from shoal.cli._beside import Beside
 from shoal.cli._names import Names, Unserved
 from shoal.cli._objects import open_objects
 from shoal.cli._observing import observing
@@ -30,6 +31,7 @@ from shoal.gateway.pages import Pages
 from shoal.gateway.publishing import Publisher
 from shoal.gateway.server import inherited, listen, make_server
 from shoal.gateway.settings import GatewaySettings
+from shoal.node import devices
 from shoal.node.fetching import Fetching
 from shoal.node.page import serve_metrics
 from shoal.node.proving import Prover
@@ -81,7 +83,7 @@ class GatewayProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 class NodeProcess(msgspec.Struct, frozen=True, kw_only=True):
     """`name` "" makes one up. `drain_s` is for what was begun when it is told to end; no page at port -1. Without
-    `objects` it serves nothing that was pushed."""
+    `objects` it serves nothing that was pushed. `is_usual_memory`: nobody said how much it may take."""
 
     membership: Membership
     home: Path | None
@@ -91,6 +93,7 @@ class NodeProcess(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     drain_s: float = 30.0
     metrics_port: int = -1
+    is_usual_memory: bool = False
 
 
 APART_FROM_PER_S = 16.0
@@ -196,6 +199,8 @@ async def node(process: NodeProcess) -> None:
         beside = [asyncio.create_task(work) for work in (names.run(), prover.run())]
     else:
         await queue.board.watch(Unserved())
+    if process.is_usual_memory:
+        await queue.board.watch(Beside(name, process.settings.memory_bytes, devices.memory_bytes()))
     agent.start()
     collect_seldom()
     told = asyncio.create_task(telling.run(queue.board))

@@ -48,7 +48,7 @@ def command(app: typer.Typer) -> None:
                 login=o.login(nats_user, nats_creds, nats_ca, nats_cert, nats_key),
             ),
             home=home, objects=objects, max_items=max_items, name=name, drain_s=drain_within,
-            metrics_port=metrics_port,
+            metrics_port=metrics_port, is_usual_memory=not memory,
             settings=Settings(
                 memory_bytes=bytes_of_models,
                 adapter_bytes=o.adapter_bytes(adapter_memory, bytes_of_models),
