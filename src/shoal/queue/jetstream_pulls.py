@@ -141,7 +141,7 @@ class Pulls:
                 line.batch_at = None
             if line.classed_at is not None and now - line.classed_at > IDLE_CONSUMER_S:
                 line.forget_classes()
-                self._requests.spawn(self._served.leave(line))
+                self._served.leave(line)
             if not (line.pulls or line.requests or line.arrived or not line.is_plain):
                 self._forget_idle(line, now)
 
@@ -163,6 +163,7 @@ class Pulls:
 
     async def withdraw(self) -> None:
         await self._requests.withdraw()
+        await self._served.close()
 
     def _take(self, line: Line, max_jobs: int, max_bytes: int) -> list[JetStreamDelivery]:
         """What arrived, within the bounds of this pull; the rest is the next one's."""

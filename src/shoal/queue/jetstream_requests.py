@@ -7,8 +7,7 @@ ended by a status unless it was filled.
 
 import asyncio
 import itertools
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
@@ -39,7 +38,6 @@ class Requests:
         self._numbers = itertools.count(1)
         self._open: dict[int, Request] = {}
         self._is_ready = False
-        self._beside: set[asyncio.Task[None]] = set()
         self._subscription = link.subscribe(subjects.pulled(name, "*"), self._on_message)
 
     def link_down(self) -> None:
@@ -55,7 +53,6 @@ class Requests:
         """Nothing more comes; what is on its way here goes back when it arrives."""
         self._open.clear()
         await self._link.unsubscribe(self._subscription)
-        await asyncio.gather(*self._beside)
 
     async def ask_all(self, line: Line, sources: Sequence[Source], jobs: int, size: int, wait_s: float) -> None:
         """One of those that are parked was answered: the others stay until they bring a job each, which goes back
@@ -185,10 +182,6 @@ class Requests:
         if delivery is not None and delivery in line.arrived:
             line.arrived.remove(delivery)
             delivery.give_back()
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._beside.add(task := self._loop.create_task(work))
-        task.add_done_callback(self._beside.discard)
 
 
 def _given(request: Request | BaseException) -> Request:

@@ -19,12 +19,17 @@ class ServedTelling:
     def __init__(self, link: Link, pool: str, node: str, lines: Lines) -> None:
         self._link, self._pool, self._node, self._lines = link, pool, node, lines
         self._era = ""
+        self._leaving: set[asyncio.Task[None]] = set()
 
     def follow(self, line: Line) -> None:
         line.subscription = self._link.subscribe(subjects.served(self._pool, line.name), self._on_served)
 
-    async def leave(self, line: Line) -> None:
-        await self._link.unsubscribe(line.subscription)
+    def leave(self, line: Line) -> None:
+        self._leaving.add(task := asyncio.ensure_future(self._link.unsubscribe(line.subscription)))
+        task.add_done_callback(self._leaving.discard)
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._leaving)
 
     def begin(self, era: str) -> None:
         """`era` is when the stream was made: places in another mean nothing."""
