@@ -391,6 +391,14 @@ def test_of_two_pushes_of_one_name_at_once_each_is_whole_or_refused(running, htt
     assert sorted(version["version"] for version in state["versions"]) == list(range(1, len(done) + 1))
 
 
+def test_a_push_of_what_is_there_says_so_and_its_note_goes_into_the_history(client, tmp_path):
+    folder = encoder(tmp_path / "a", 31)
+    first = client.push(folder, "team/noted", note="why")
+    again = client.push(folder, "team/noted", note="as asked")
+    assert [(done.version, done.new) for done in (first, again)] == [(1, True), (1, False)]
+    assert [event["note"] for event in client.history("team/noted")] == ["why", "as asked"]
+
+
 def test_a_push_that_is_sent_again_joins_the_one_under_way(running, http, tmp_path):
     """As a client does that lost its connection, when the server does not know yet that it did."""
     folder = encoder(tmp_path / "m", 25)

@@ -227,3 +227,13 @@ def test_a_file_that_is_no_text_is_refused_with_the_place(
     assert run.code == 1
     assert "not UTF-8 text: invalid" in run.err
     assert "byte 2" in run.err
+
+
+def test_waiting_for_a_server_that_refuses_is_said_once_with_the_reason_and_how_long(
+    wire: Wire, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wire.script = [refused(503, "QUEUE_UNAVAILABLE", key="error", retry_after="0.01")] * 3
+    run = Run(capsys, "encode", "m", "one", "--json")
+    assert (run.code, len(run.out.splitlines())) == (0, 1)
+    [line] = run.err.splitlines()
+    assert "; trying again for up to 1" in line

@@ -28,6 +28,7 @@ class Receiver:
         self.clock = 0.0
         self.parts: list[tuple[int, int]] = []
         self.slept_s = 0.0
+        self.sleeps: list[Sleep] = []
 
     def answer(self, action: Send) -> Outcome:
         request = action.request
@@ -56,6 +57,7 @@ class Receiver:
                 action = flow.send(outcome)
                 if isinstance(action, Sleep):
                     self.slept_s += action.seconds
+                    self.sleeps.append(action)
                     outcome = None
                 else:
                     outcome = self.answer(action)
@@ -149,3 +151,13 @@ def test_a_file_that_became_shorter_is_said(place: Path) -> None:
 def test_a_very_long_file_has_parts_long_enough_to_be_counted() -> None:
     sending = Sending(File("m", "ab" * 32, 10_000_000_000), Path("m"), 8 * MIB)
     assert 10_000_000_000 / sending.least_bytes < 4096
+
+
+def test_each_pause_says_what_went_wrong_and_for_how_long_it_is_tried(place: Path) -> None:
+    receiver = Receiver(place.stat().st_size, trouble=["lost"] * 6)
+    receiver.drive(place)
+    of_parts = [pause for pause in receiver.sleeps if isinstance(pause.after, ServerUnreachable)]
+    assert len(of_parts) == 3, "each part is sent twice before it counts as lost"
+    left = [pause.most_s for pause in of_parts]
+    assert left == sorted(left, reverse=True)
+    assert sum(pause.seconds for pause in of_parts) < left[0]

@@ -57,8 +57,17 @@ def test_a_push_is_the_next_version_and_becomes_current():
 
 
 def test_the_digest_that_is_current_pushed_again_changes_nothing():
-    state = after(pushed("a"))
-    assert judge(state, pushed("a", note="again")) is None
+    state = after(pushed("a", note="why"))
+    assert judge(state, pushed("a")) is None
+    assert judge(state, pushed("a", note="why")) is None, "a client asks again that did not hear the answer"
+
+
+def test_a_note_to_the_digest_that_is_current_goes_into_the_history_once():
+    state = after(pushed("a", note="why"), pushed("b"), pushed("a", note="back"), pushed("a", note="as asked"))
+    assert (state.current, state.last, state.number) == (1, 2, 4)
+    assert (state.history[-1].what, state.history[-1].note) == ("pushed version 1 again", "as asked")
+    assert after(pushed("a", note="as asked"), state=state) == state
+    assert after(back(), state=state).current == 2, "it was no step that one could go back"
 
 
 def test_an_earlier_digest_pushed_again_is_the_same_version_and_becomes_current():

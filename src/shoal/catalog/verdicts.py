@@ -49,7 +49,8 @@ def check_alias(alias: str) -> str:
 
 
 def _pushed(state: NameState, change: Pushed, taken: bool) -> Pushed | None:
-    """1. Somebody else's name. 2. The version that is current. 3. An earlier one. 4. A new one."""
+    """1. Somebody else's name. 2. The version that is current, of which there may be more to say. 3. An earlier
+    one. 4. A new one."""
     if change.card.name != state.name or change.base == state.name:
         raise InvalidInput(f"a card of {change.card.name} on {change.base or 'nothing'} cannot be {state.name}")
     if taken:  # 1
@@ -59,7 +60,8 @@ def _pushed(state: NameState, change: Pushed, taken: bool) -> Pushed | None:
         )
     same = [number for number, version in state.versions.items() if _is_same(change, version)]
     if state.current in same:  # 2
-        return None
+        is_said = not change.note or change.note == _last_note(state, state.current)
+        return None if is_said else msgspec.structs.replace(change, version=state.current)
     if same:  # 3
         return msgspec.structs.replace(change, version=max(same))
     if len(state.versions) >= MAX_VERSIONS:  # 4
@@ -68,6 +70,12 @@ def _pushed(state: NameState, change: Pushed, taken: bool) -> Pushed | None:
             f"nobody uses (`shoal rm {state.name}@1`)"
         )
     return msgspec.structs.replace(change, version=state.last + 1)
+
+
+def _last_note(state: NameState, number: int) -> str:
+    """Of the last push that came to this version."""
+    notes = [event.note for event in state.history if event.change == "pushed" and event.version == number]
+    return notes[-1] if notes else ""
 
 
 def _is_same(change: Pushed, version: object) -> bool:

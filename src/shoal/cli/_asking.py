@@ -12,6 +12,7 @@ from shoal.protocol.errors import InvalidInput, ShoalError
 
 if TYPE_CHECKING:
     from shoal.client import Client
+    from shoal.client.waiting import OnWait
 
 Url = Annotated[str, typer.Option(envvar="SHOAL_URL", help="Where the server is.")]
 Key = Annotated[str | None, typer.Option(envvar="SHOAL_API_KEY", help="The server's key, if it wants one.")]
@@ -23,7 +24,25 @@ def connect(url: str, key: str | None, *, is_bulk: bool) -> "Client":
     """A client that says at once when there is no server. Bulk work lets interactive requests go first."""
     from shoal.client import Client
 
-    return Client(with_scheme(url), key, connect_retry_s=0.0, priority="batch" if is_bulk else "interactive")
+    return Client(
+        with_scheme(url),
+        key,
+        connect_retry_s=0.0,
+        priority="batch" if is_bulk else "interactive",
+        on_wait=say_once(),
+    )
+
+
+def say_once() -> "OnWait":
+    """Says on stderr what is waited for and how long, once for each reason."""
+    said: set[str] = set()
+
+    def say(error: ShoalError, most_s: float) -> None:
+        if error.code not in said:
+            said.add(error.code)
+            typer.echo(f"{error.message}; trying again for up to {most_s:.0f} s (Ctrl-C ends it)", err=True)
+
+    return say
 
 
 def with_scheme(url: str) -> str:

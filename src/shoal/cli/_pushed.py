@@ -16,10 +16,10 @@ Note = Annotated[str, typer.Option(help="Why, for the history.")]
 
 
 def connect(url: str, key: str | None) -> "Client":
-    from shoal.cli._asking import with_scheme
+    from shoal.cli._asking import say_once, with_scheme
     from shoal.client import Client
 
-    return Client(with_scheme(url), key, timeout_s=PATIENCE_S, connect_retry_s=0.0)
+    return Client(with_scheme(url), key, timeout_s=PATIENCE_S, connect_retry_s=0.0, on_wait=say_once())
 
 
 def split(name: str) -> tuple[str, str]:

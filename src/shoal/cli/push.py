@@ -56,6 +56,8 @@ def _rows(done: "Pushed") -> list[tuple[str, str]]:
 
     tried = "could be pushed; nothing was kept"
     rows = [("model", f"{done.name}, version {done.version}" if done.version else f"{done.name} {tried}")]
+    if done.version and not done.new:
+        rows += [("", "the same files were that version before; a note that is new went into its history")]
     rows += [("base", done.base), *_card.what_it_does(_model(done))]
     sent = "nothing had to be sent" if not done.sent_bytes else f"{sizes.in_words(done.sent_bytes)} sent"
     rows += [

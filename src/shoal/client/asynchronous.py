@@ -18,6 +18,7 @@ from shoal.client.pushing import Asked, Progress, Pushed
 from shoal.client.reference import Reference
 from shoal.client.scoring import Ranked, ScoreOptions, score
 from shoal.client.transport import direct_hosts, failed, settings, timeouts
+from shoal.client.waiting import OnWait, tell
 from shoal.protocol.envelope import Priority
 from shoal.protocol.errors import ShoalError
 from shoal.protocol.tensors import Array
@@ -40,10 +41,12 @@ class AsyncClient:
         connect_retry_s: float = 10.0,
         concurrency: int = 4,
         priority: Priority = "interactive",
+        on_wait: OnWait | None = None,
     ) -> None:
         """See `Client`."""
         self._terms = Terms(base_url=base_url, timeout_s=timeout_s, connect_retry_s=connect_retry_s)
         self._concurrency = concurrency
+        self._on_wait = on_wait
         self._http = httpx.AsyncClient(**settings(base_url, api_key, priority), mounts=direct_hosts(base_url))
 
     @overload
@@ -174,6 +177,7 @@ class AsyncClient:
             if isinstance(action, Send):
                 outcome = await self._send(action)
             else:
+                tell(action, self._terms, self._on_wait)
                 await asyncio.sleep(action.seconds)
                 outcome = None
 

@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from shoal.client.retry import backoff_s, retry_after_s
+from shoal.protocol.errors import ShoalError
 
 T = TypeVar("T")
 
@@ -43,7 +44,11 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Sleep(msgspec.Struct, frozen=True):
+    """Before another attempt, `after` what the last one came to; attempts go on for `most_s` at most."""
+
     seconds: float
+    after: "Received | ConnectionFailed | ShoalError"
+    most_s: float
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -106,7 +111,8 @@ def exchange(request: Request, terms: Terms) -> Flow[Outcome]:
             lost += 1
         if terms.now() - start + wait_s >= terms.timeout_s:
             return outcome  # 4
-        yield Sleep(wait_s)
+        most_s = terms.timeout_s if isinstance(outcome, Received) else terms.connect_retry_s
+        yield Sleep(wait_s, outcome, max(wait_s, most_s - (terms.now() - start)))
 
 
 def once(request: Request, timeout_s: float) -> Flow[Outcome]:

@@ -16,7 +16,7 @@ from shoal.client.calls import Call, ask, only
 from shoal.client.errors import ServerUnreachable
 from shoal.client.flow import Flow, Request, Sleep, Terms
 from shoal.client.reference import Reference, rows_of
-from shoal.client.retry import backoff_s
+from shoal.client.retry import backoff_s, longest_s
 from shoal.client.uploading import Sending, send
 
 Progress = Callable[[str, int, int], None]
@@ -28,7 +28,8 @@ MOST_LOSSES = 3
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     """What a push came to. `version` is 0 where it was only tried. `nearest` is the worst cosine (of scores: the
-    worst agreement) with the reference, None without one; `sent_bytes` what had to be sent.
+    worst agreement) with the reference, None without one; `sent_bytes` what had to be sent. Not `new`: the version
+    was there, with the same files on the same base.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     rows_compared: int = 0
     nearest: float | None = None
     node: str = ""
+    new: bool = True
     sent_bytes: int = 0
 
 
@@ -109,11 +111,12 @@ def _patiently(terms: Terms, begin: Callable[[], Flow[Any]]) -> Flow[Any]:
     while True:
         try:
             return (yield from begin())
-        except ServerUnreachable:
+        except ServerUnreachable as error:
             losses += 1
             if losses > MOST_LOSSES:
                 raise
-        yield Sleep(backoff_s(losses, terms.chance()))
+            pause = Sleep(backoff_s(losses, terms.chance()), error, longest_s(losses, MOST_LOSSES))
+        yield pause
 
 
 def alias(terms: Terms, name: str, alias: str, version: int) -> Call[dict[str, Any]]:

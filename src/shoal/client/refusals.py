@@ -32,7 +32,7 @@ BY_STATUS: Mapping[int, type[ShoalError]] = {
 def accepted(outcome: Outcome, terms: Terms) -> bytes:
     """The body of a good answer. Raises what the outcome stands for if it is none."""
     if isinstance(outcome, ConnectionFailed):
-        raise _no_answer(outcome, terms)
+        raise no_answer(outcome, terms)
     if outcome.status in (200, 201):
         return outcome.body
     if outcome.status < 400:
@@ -89,7 +89,8 @@ def _fields(answer: Received) -> tuple[str, str, dict[str, Any]]:
     return str(inner.get("code") or ""), str(inner.get("message") or ""), facts
 
 
-def _no_answer(failure: ConnectionFailed, terms: Terms) -> ShoalError:
+def no_answer(failure: ConnectionFailed, terms: Terms) -> ShoalError:
+    """The exception that a failed connection stands for."""
     url, why = terms.base_url, failure.reason
     if failure.stage == "timeout":
         return errors.DeadlineExceeded(f"no answer from {url} within {terms.timeout_s:g} s (timeout_s)", url=url)

@@ -17,6 +17,11 @@ def backoff_s(attempt: int, chance: float) -> float:
     return longest * (0.5 + 0.5 * chance)
 
 
+def longest_s(attempt: int, attempts: int) -> float:
+    """Seconds that backoffs take together at most, of failed attempts from number `attempt` to `attempts`."""
+    return sum(backoff_s(number, 1.0) for number in range(attempt, attempts + 1))
+
+
 def retry_after_s(headers: Mapping[str, str], wall: float, chance: float) -> float | None:
     """Seconds from a Retry-After header, a number or an HTTP date; None where it says nothing of use."""
     value = headers.get("retry-after", "").strip()

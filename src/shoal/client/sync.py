@@ -23,6 +23,7 @@ from shoal.client.pushing import Asked, Progress, Pushed
 from shoal.client.reference import Reference
 from shoal.client.scoring import Ranked, ScoreOptions, score
 from shoal.client.transport import direct_hosts, failed, settings, timeouts
+from shoal.client.waiting import OnWait, tell
 from shoal.protocol.envelope import Priority
 from shoal.protocol.errors import Cancelled, ShoalError
 from shoal.protocol.tensors import Array
@@ -42,13 +43,16 @@ class Client:
         connect_retry_s: float = 10.0,
         concurrency: int = 4,
         priority: Priority = "interactive",
+        on_wait: OnWait | None = None,
     ) -> None:
         """`timeout_s` bounds each request with all its retries (a large input is several requests);
         `connect_retry_s` is for how long a server that refuses connections is tried again, 0 not at all;
-        `concurrency` is how many requests of one call are under way at once.
+        `concurrency` is how many requests of one call are under way at once; `on_wait` is told, before each wait
+        for another attempt, what the last one came to, and for how many seconds at most attempts go on.
         """
         self._terms = Terms(base_url=base_url, timeout_s=timeout_s, connect_retry_s=connect_retry_s)
         self._concurrency = concurrency
+        self._on_wait = on_wait
         self._http = httpx.Client(**settings(base_url, api_key, priority), mounts=direct_hosts(base_url))
 
     @overload
@@ -198,6 +202,7 @@ class Client:
             if isinstance(action, Send):
                 outcome = self._send(action)
             else:
+                tell(action, self._terms, self._on_wait)
                 over.wait(action.seconds)
                 outcome = None
 

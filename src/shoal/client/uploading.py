@@ -3,7 +3,7 @@
 The flow reads the file; the network is its driver's. Knows the route for parts, not what they are sent for.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,8 +14,8 @@ from shoal.client import answers
 from shoal.client.calls import ask
 from shoal.client.errors import ServerUnreachable
 from shoal.client.flow import Flow, Request, Sleep, Terms
-from shoal.client.retry import backoff_s
-from shoal.protocol.errors import Conflict, InvalidInput, PayloadTooLarge, RequestTimeout
+from shoal.client.retry import backoff_s, longest_s
+from shoal.protocol.errors import Conflict, InvalidInput, PayloadTooLarge, RequestTimeout, ShoalError
 
 FIRST_BYTES, LEAST_BYTES = 1024 * 1024, 64 * 1024
 MOST_PARTS = 4000
@@ -65,13 +65,13 @@ def send(terms: Terms, sending: Sending, offset: int, tell: Callable[[int], None
                 if losses >= MOST_LOSSES or not (is_shorter or isinstance(error, ServerUnreachable)):
                     raise
                 length = max(length // 4, sending.least_bytes)
-                yield from _wait(terms, losses)
+                yield _pause(terms, losses + 1, error)
             losses = 0 if offset > was else losses + 1
     tell(file.size_bytes)
 
 
-def _wait(terms: Terms, losses: int) -> Generator[Sleep, None, None]:
-    yield Sleep(backoff_s(losses + 1, terms.chance()))
+def _pause(terms: Terms, losses: int, error: ShoalError) -> Sleep:
+    return Sleep(backoff_s(losses, terms.chance()), error, longest_s(losses, MOST_LOSSES))
 
 
 def _next(length: int, took_s: float, sending: Sending) -> int:

@@ -38,10 +38,11 @@ class Models(Protocol):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """`version` is None where the push was only tried."""
+    """`version` is None where the push was only tried; whether it `is_new`, or was there before."""
 
     proved: Proved
     version: Version | None = None
+    is_new: bool = True
 
 
 class _UnderWay:
@@ -106,7 +107,8 @@ class Publisher:
             size_bytes=proved.size_bytes, base=proved.base, base_digest=proved.base_digest,
         )  # fmt: skip
         state = await self._append(asked.name, change, before.number)  # 5, 6
-        return Published(proved, state.versions[state.current])
+        version = state.versions[state.current]
+        return Published(proved, version, is_new=version.at == change.at)
 
     def check(self, name: str, base: str = "") -> None:
         """What can be said before a file is here. Raises Conflict, InvalidInput, ModelNotFound."""

@@ -195,6 +195,7 @@ def pushed(name: str, digest: str, done: Published) -> dict[str, Any]:
         "name": name, "version": version.number if version else 0, "digest": digest,
         "size_bytes": proved.size_bytes, "base": proved.base, "card": proved.card, "facts": proved.facts,
         "rows_compared": proved.rows_compared, "nearest": proved.nearest, "node": proved.node,
+        "new": done.is_new,
     }  # fmt: skip
 
 
