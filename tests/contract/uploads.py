@@ -40,12 +40,12 @@ def file_in(manifest: Manifest, path: str = "model.safetensors") -> File:
     return next(file for file in manifest.files if file.path == path)
 
 
-async def send(registry: Registry, file: File, data: bytes, chunk: int = CHUNK_BYTES) -> None:
+async def send(registry: Registry, file: File, data: bytes, chunk: int = CHUNK_BYTES, sender: str = "") -> None:
     """As a client does: it goes on where it is told to."""
     offset = 0
     while offset < file.size_bytes:
         try:
-            offset = await registry.receive(file, offset, data[offset : offset + chunk])
+            offset = await registry.receive(file, offset, data[offset : offset + chunk], sender)
         except Conflict as conflict:
             offset = conflict.detail["offset"]
 

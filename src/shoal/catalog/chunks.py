@@ -3,6 +3,7 @@ until a file is complete and its hash is right.
 
     uploads/<sha256>.<size>[.<sender>]/<offset>   a chunk, where the one before it ends
     blobs/<sha256>                                a file's content
+    senders/<sha256>.<sender>                     empty: that is who sent it
 
 Two who upload the same file with one key add to the same chunks. Who has another key has chunks apart: what one
 sends wrongly, by mistake or not, spoils nobody else's file. Chunks that do not join, left by one who was late, are
@@ -18,7 +19,7 @@ from shoal.catalog.manifests import File
 from shoal.catalog.objects import Found, NotThere, Objects
 from shoal.protocol.errors import Conflict, InvalidInput, PayloadTooLarge
 
-UPLOADS, BLOBS = "uploads/", "blobs/"
+UPLOADS, BLOBS, SENDERS = "uploads/", "blobs/", "senders/"
 CHUNK_BYTES = 8 * 1024 * 1024
 """The most that one call of `receive` takes."""
 MOST_CHUNKS = 4096
@@ -50,7 +51,7 @@ class Chunks:
         folder = _folder(file, sender)
         chunks = await self._chunks(folder)
         if _end(chunks) == file.size_bytes:
-            return await self._join(file, folder, chunks)
+            return await self._join(file, folder, chunks, sender)
         return file.size_bytes if await self.is_blob(file) else _end(chunks)
 
     async def receive(self, file: File, offset: int, data: bytes, sender: str) -> int:
@@ -60,7 +61,7 @@ class Chunks:
         if here == file.size_bytes:
             return here
         if len(data) == file.size_bytes:
-            return await self._whole(file, data)
+            return await self._whole(file, data, sender)
         if here != offset:
             raise _not_next(file, here)
         if not data:
@@ -73,18 +74,24 @@ class Chunks:
             return here
         raise _not_next(file, here)
 
-    async def _whole(self, file: File, data: bytes) -> int:
+    async def _whole(self, file: File, data: bytes, sender: str) -> int:
         if await asyncio.to_thread(_sha256, data) != file.sha256:
             raise _wrong(file)
+        await self._sign(file, sender)
         await self._objects.put(blob_key(file.sha256), data)
         return len(data)
 
-    async def _join(self, file: File, folder: str, chunks: list[Found]) -> int:
+    async def _sign(self, file: File, sender: str) -> None:
+        """Before its blob is there: none that takes up room is nobody's."""
+        if sender:
+            await self._objects.put(f"{SENDERS}{file.sha256}.{sender}", b"")
+
+    async def _join(self, file: File, folder: str, chunks: list[Found], sender: str) -> int:
         """Chunks that make up the whole file become its blob: once however many ask, and also when they have left,
         for a large file takes longer than a client may wait."""
         joining = self._joining.get(folder)
         if joining is None:
-            joining = self._joining[folder] = asyncio.create_task(self._joined(file, folder, chunks))
+            joining = self._joining[folder] = asyncio.create_task(self._joined(file, folder, chunks, sender))
             joining.add_done_callback(lambda done: self._ended(folder, done))
         return await asyncio.shield(joining)
 
@@ -93,8 +100,9 @@ class Chunks:
         if not joining.cancelled():
             joining.exception()  # whoever still waits is told
 
-    async def _joined(self, file: File, folder: str, chunks: list[Found]) -> int:
+    async def _joined(self, file: File, folder: str, chunks: list[Found], sender: str) -> int:
         """The last chunk goes first, so that those that are left are always the file's beginning."""
+        await self._sign(file, sender)
         try:
             await self._objects.put_parts(blob_key(file.sha256), self._parts(file, chunks))
         except _WrongHash:
@@ -133,6 +141,17 @@ class Chunks:
 
 def blob_key(sha256: str) -> str:
     return f"{BLOBS}{sha256}"
+
+
+def sender_of(chunk_key: str) -> str:
+    """ "" where nobody was asked for a key."""
+    return chunk_key.rpartition("/")[0].removeprefix(UPLOADS).partition(".")[2].partition(".")[2]
+
+
+def signed(key: str) -> tuple[str, str]:
+    """The blob's key and the sender that a key in `SENDERS` names."""
+    sha256, _, sender = key.removeprefix(SENDERS).partition(".")
+    return blob_key(sha256), sender
 
 
 def _check(file: File, offset: int, data: bytes) -> None:

@@ -21,6 +21,7 @@ from shoal.protocol.errors import InvalidInput, PayloadTooLarge, over_limit
 MAX_ARTIFACT_BYTES = 10_000_000_000
 MAX_ARTIFACT_FILES = 1000
 MAX_UNFINISHED_BYTES = 20_000_000_000
+MAX_UNFINISHED_BYTES_PER_KEY = MAX_UNFINISHED_BYTES // 2
 _SHA256 = re.compile("[0-9a-f]{64}")
 OF_NOTHING = hashlib.sha256().hexdigest()
 _MAX_PATH_BYTES = 400
@@ -52,11 +53,12 @@ class Manifest(msgspec.Struct, frozen=True):
 
 class Limits(msgspec.Struct, frozen=True):
     """What one artifact may have: --max-artifact-bytes, --max-artifact-files. And all together that is no version
-    of any name yet, or no more: --max-unfinished-bytes."""
+    of any name yet, or no more: --max-unfinished-bytes, and --max-unfinished-bytes-per-key of one sender."""
 
     artifact_bytes: int = MAX_ARTIFACT_BYTES
     artifact_files: int = MAX_ARTIFACT_FILES
     unfinished_bytes: int = MAX_UNFINISHED_BYTES
+    unfinished_bytes_per_key: int = MAX_UNFINISHED_BYTES_PER_KEY
 
 
 class Read(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ ledger that says what each name means.
     artifacts/<digest>.json  a manifest: which files make a model
     ledger/                  one entry each change of a name (entries.py)
     uploads/                 chunks of files that are not complete yet (chunks.py)
+    senders/                 who sent a file: bounded is what somebody sends and makes no model of (unfinished.py)
     damaged/<sha256>         a blob that was not what its name says when somebody read it
 
 Whatever is half-written has no name that anybody reads. Knows nothing of nodes, boards or HTTP.

@@ -125,8 +125,9 @@ async def ended(tasks: "list[asyncio.Task[None]]") -> None:
 def registry_of(objects: Objects, settings: GatewaySettings) -> Registry:
     """With what one pushed model may have."""
     limits = manifests.Limits(
-        settings.max_artifact_bytes, settings.max_artifact_files, settings.max_unfinished_bytes
-    )
+        settings.max_artifact_bytes, settings.max_artifact_files, settings.max_unfinished_bytes,
+        settings.max_unfinished_bytes_per_key,
+    )  # fmt: skip
     return Registry(objects, limits)
 
 

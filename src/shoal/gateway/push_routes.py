@@ -113,7 +113,8 @@ class PushRoutes:
         manifest: Manifest = await _read(Manifest, asked)
         missing = await self._publisher.registry.missing(manifest, asked.caller.id)
         sizes = {file.sha256: file.size_bytes for file in manifest.files}
-        await self._unfinished.look(sum(sizes[sha256] - offset for sha256, offset in missing.items()))
+        to_come = sum(sizes[sha256] - offset for sha256, offset in missing.items())
+        await self._unfinished.look(to_come, asked.caller.id)
         told = {"digest": manifest.digest, "size_bytes": manifest.size_bytes, "missing": missing}
         return answer(200, told | {"chunk_bytes": self._chunk_bytes})
 
@@ -127,7 +128,7 @@ class PushRoutes:
 
     async def receive(self, asked: Asked) -> Reply:
         file, offset = self._file(asked), bodies.number(asked.query, "offset")
-        await self._unfinished.take(len(asked.body))
+        await self._unfinished.take(len(asked.body), asked.caller.id)
         return _received(file, await self._publisher.registry.receive(file, offset, asked.body, asked.caller.id))
 
     def _file(self, asked: Asked) -> File:
@@ -174,7 +175,7 @@ class PushRoutes:
             offset = missing.pop(file.sha256, file.size_bytes)
             while offset < file.size_bytes:
                 part = contents[file.path][offset : offset + CHUNK_BYTES]
-                await self._unfinished.take(len(part))
+                await self._unfinished.take(len(part), sender)
                 try:
                     offset = await registry.receive(file, offset, part, sender)
                 except Conflict as error:  # somebody else sends the same file

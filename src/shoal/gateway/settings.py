@@ -2,7 +2,12 @@
 
 import msgspec
 
-from shoal.catalog.manifests import MAX_ARTIFACT_BYTES, MAX_ARTIFACT_FILES, MAX_UNFINISHED_BYTES
+from shoal.catalog.manifests import (
+    MAX_ARTIFACT_BYTES,
+    MAX_ARTIFACT_FILES,
+    MAX_UNFINISHED_BYTES,
+    MAX_UNFINISHED_BYTES_PER_KEY,
+)
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,5 +27,6 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     max_artifact_bytes: int = MAX_ARTIFACT_BYTES
     max_artifact_files: int = MAX_ARTIFACT_FILES
     max_unfinished_bytes: int = MAX_UNFINISHED_BYTES
+    max_unfinished_bytes_per_key: int = MAX_UNFINISHED_BYTES_PER_KEY
     keys: frozenset[bytes] = frozenset()
     access_log: bool = False
