@@ -484,6 +484,34 @@ def test_a_server_that_is_killed_halfway_gets_the_rest_when_it_is_back(virtual_h
         process.wait(60)
 
 
+def slow_to_read(folder: Path) -> Path:
+    """Its tokenizer is read in milliseconds and takes minutes for a text."""
+    tokenizer = json.loads((encoder(folder) / "tokenizer.json").read_text())
+    search = {"type": "Replace", "pattern": {"Regex": "[a-z ]{1,30}[a-z ]{1,30}[a-z ]{1,30}!"}, "content": "!"}
+    tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [search] * 1000}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
+
+
+def test_a_model_that_takes_too_long_to_try_is_given_up_and_keeps_nobody_else_from_pushing(virtual_home, tmp_path):
+    with (
+        serving(virtual_home, "--objects", str(tmp_path / "objects"), "--prove-within", "30") as server,
+        shoal.Client(server.url, timeout_s=WITHIN_S) as client,
+    ):
+        slow = slow_to_read(tmp_path / "slow")
+        with pytest.raises(InvalidInput, match=r"longer than the limit of 30 s; --prove-within") as refused:
+            client.push(slow, "team/slow")
+        assert refused.value.detail["reason"] == "TOO_SLOW"
+        assert client.push(encoder(tmp_path / "quick", 7), "team/quick").version == 1
+        assert client.encode("team/quick", TEXTS).shape == (2, 32)
+        with pytest.raises(ModelNotFound):
+            client.pushed("team/slow")
+        until = time.monotonic() + WITHIN_S
+        while len(server.runtime_pids()) > 1 and time.monotonic() < until:
+            time.sleep(0.1)
+        assert len(server.runtime_pids()) == 1, "the process of the one that was given up is gone"
+
+
 def test_the_verbs_push_alias_roll_back_and_remove(running, tmp_path):
     folder = encoder(tmp_path / "m", 40)
 

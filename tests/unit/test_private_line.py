@@ -69,6 +69,22 @@ def test_a_load_that_failed_a_moment_ago_is_told_at_once(scheduler, do):
     assert [name for name, _ in do.refused] == ["first", "second"]
 
 
+def test_what_is_given_up_while_it_loads_is_killed_and_the_next_is_loaded_at_once(scheduler, do):
+    scheduler.private.offer(ticket("slow", model(LINE)), NOW)
+    (replica,) = scheduler.lines[LINE].replicas
+    scheduler.cancelled("slow", NOW)
+    scheduler.private.abandon(LINE)
+    scheduler.forget(LINE, NOW)
+    assert do.killed == [replica.worker]
+    scheduler.died(replica.worker, NOW)
+    assert do.launched == [LINE]
+    other = msgspec.structs.replace(model(LINE), digest="another")
+    scheduler.know(other, PROFILE, Known(footprint_bytes=4000), NOW)
+    scheduler.private.offer(ticket("next", other), NOW)
+    assert do.launched == [LINE, LINE]
+    assert scheduler.lines[LINE].model.digest == "another"
+
+
 def test_a_pin_follows_what_its_name_means(scheduler, do):
     for version in (1, 2):
         of = msgspec.structs.replace(model("team/enc"), version=version)

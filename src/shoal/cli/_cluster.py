@@ -195,7 +195,8 @@ async def node(process: NodeProcess) -> None:
     if files is not None:
         await queue.board.watch(names)
         await names.read()
-        prover = Prover(queue, Trial(agent, stock, files, name, store_id), is_alone=False)
+        trial = Trial(agent, stock, files, name, store_id, process.settings.prove_within_s)
+        prover = Prover(queue, trial, is_alone=False)
         beside = [asyncio.create_task(work) for work in (names.run(), prover.run())]
     else:
         await queue.board.watch(Unserved())

@@ -40,6 +40,9 @@ MaxArtifactBytes = Annotated[int, typer.Option(min=1, help="Bytes of one pushed 
 MaxArtifactFiles = Annotated[int, typer.Option(min=1, help="Files of one pushed model.")]
 MaxUnfinishedBytes = Annotated[int, typer.Option(min=1, help="Bytes sent that are no version of any model.")]
 MaxUnfinishedBytesPerKey = Annotated[int, typer.Option(min=1, help="The same, of those sent with one key.")]
+ProveWithin = Annotated[
+    float, typer.Option(min=1, help="Seconds a pushed model may take to be looked at, loaded and tried.")
+]
 MaxItems = Annotated[int, typer.Option(min=1, help="Items in one request.")]
 QueueJobs = Annotated[int, typer.Option(min=1, help="Jobs that may wait for one model.")]
 QueueBytes = Annotated[int, typer.Option(min=1, help="Bytes that may wait for one model.")]

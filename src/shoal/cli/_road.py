@@ -88,7 +88,8 @@ async def serve(road: Road) -> None:
     await names.read()
     name = node_name()
     telling = Telling(agent, name, objects=store_id)
-    prover = Prover(queue, Trial(agent, of_node, files, name, store_id), is_alone=True)
+    trial = Trial(agent, of_node, files, name, store_id, road.node.prove_within_s)
+    prover = Prover(queue, trial, is_alone=True)
     stopping = on_signals()
 
     def lacking() -> str:

@@ -24,6 +24,7 @@ def command(app: typer.Typer) -> None:
         objects: SharedObjects = "",
         name: Annotated[str, typer.Option(help="What this node is called; else made up from the host's.")] = "",
         drain_within: o.DrainWithin = 30.0,
+        prove_within: o.ProveWithin = 120.0,
         max_items: o.MaxItems = 10_000,
         nats_user: o.NatsUser = "",
         nats_creds: o.NatsCreds = None,
@@ -55,6 +56,7 @@ def command(app: typer.Typer) -> None:
                 pinned=frozenset(pin or ()),
                 devices=here.named(devices or here.usual()),
                 latency_s=latency_ms / 1e3,
+                prove_within_s=prove_within,
             ),
         )  # fmt: skip
         _cluster.run_node(process)

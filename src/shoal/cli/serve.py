@@ -33,6 +33,7 @@ def command(app: typer.Typer) -> None:
         max_artifact_files: o.MaxArtifactFiles = 1000,
         max_unfinished_bytes: o.MaxUnfinishedBytes = 20_000_000_000,
         max_unfinished_bytes_per_key: o.MaxUnfinishedBytesPerKey = 10_000_000_000,
+        prove_within: o.ProveWithin = 120.0,
         max_items: o.MaxItems = 10_000,
         queue_jobs: o.QueueJobs = 10_000,
         queue_bytes: o.QueueBytes = 512 * o.MIB,
@@ -67,6 +68,7 @@ def command(app: typer.Typer) -> None:
                 adapter_bytes=o.adapter_bytes(adapter_memory, bytes_of_models),
                 pinned=frozenset(pin or ()),
                 devices=here.named(devices or here.usual()),
+                prove_within_s=prove_within,
             ),
             queue=Limits(jobs_per_line=queue_jobs, bytes_per_line=queue_bytes, max_wait_s=max_wait),
         )  # fmt: skip

@@ -38,6 +38,13 @@ class Private:
         """The model in this line works."""
         self._lines[name].is_proved = True
 
+    def abandon(self, name: str) -> None:
+        """Nobody waits for this model any more. What has loaded it goes as any idle process; what still loads it
+        may do so for minutes, in which no other could be tried."""
+        for replica in self._lines[name].replicas:
+            if replica.status == "loading":
+                self._do.kill(replica.worker)
+
     def rename(self, name: str, model: Model, now: float) -> None:
         """What was proved in this line is by now one that all can ask for; its processes go on."""
         line = self._lines[model.name] = self._lines.pop(name)

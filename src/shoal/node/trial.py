@@ -46,9 +46,11 @@ class NotHere(ModelNotFound):
 class Trial:
     """`objects` is the id of the object store that `files` come from."""
 
-    def __init__(self, agent: Agent, stock: NodeStock, files: Fetching, node: str, objects: str) -> None:
+    def __init__(
+        self, agent: Agent, stock: NodeStock, files: Fetching, node: str, objects: str, within_s: float
+    ) -> None:
         self._agent, self._stock, self._files = agent, stock, files
-        self._node, self._objects = node, objects
+        self._node, self._objects, self._within_s = node, objects, within_s
         self._until: asyncio.TimerHandle | None = None
 
     async def prove(self, asked: Prove, deadline: float) -> Proved:
@@ -58,6 +60,15 @@ class Trial:
             raise NotHere("no node that proves pushes has the object store of the gateway that took it")
         check_facts(asked.facts)
         folder = await self._files.artifact(asked.digest)
+        try:
+            async with asyncio.timeout(self._within_s) as bound:
+                return await self._prove(asked, folder, deadline)
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise _too_slow(asked.name, self._within_s) from None
+
+    async def _prove(self, asked: Prove, folder: Path, deadline: float) -> Proved:
         card = Card(name=asked.name, source=Artifact(asked.digest), facts=asked.facts)
         if await asyncio.to_thread(is_adapter, folder):
             return await self._adapter(asked, card, folder, deadline)
@@ -72,6 +83,7 @@ class Trial:
         if model is not None and model.card.base and not self._stock.is_told(model.digest):
             self._agent.scheduler.taking.replaced(model, None, time.time())
         if LINE in self._agent.scheduler.lines:
+            self._agent.scheduler.private.abandon(LINE)
             self._agent.scheduler.forget(LINE, time.time())
 
     async def _model(self, asked: Prove, card: Card, folder: Path, deadline: float) -> Proved:
@@ -170,6 +182,17 @@ def _item(number: int, row: Row, facts: Facts) -> Item:
 
 def _refused(name: str, why: str, code: str) -> InvalidInput:
     return InvalidInput(f"{name} was tried and does not work: {why.replace(LINE, name)}", reason=code)
+
+
+def _too_slow(name: str, limit_s: float) -> InvalidInput:
+    """Not to be tried again as it is: it would keep the next node from other pushes as long."""
+    return InvalidInput(
+        f"{name} was tried and given up: to look at its files, load it and compute a few rows takes longer than "
+        f"the limit of {limit_s:g} s; --prove-within of the node changes it",
+        reason="TOO_SLOW",
+        limit=limit_s,
+        setting="--prove-within",
+    )
 
 
 def _differs(name: str, rows: Sequence[Row], agreement: Agreement, profile: Profile) -> InvalidInput:
