@@ -5,7 +5,7 @@ import time
 import msgspec
 import pytest
 
-from shoal.node.line import Known
+from shoal.node.line import Known, Line
 from shoal.node.loading import FAILED_FOR_S, LOAD_WITHIN_S, SHORTAGE_S
 from shoal.node.memory import MAX_WAIT_S
 from shoal.node.scheduler import STUCK_S, Scheduler
@@ -461,3 +461,28 @@ def test_every_item_is_sent_exactly_once(texts):
     items = [item.text for _, items in world.do.sent[worker] for item in items if "of job" in item.text]
     assert sorted(items) == sorted(f"text {index} of job" for index in range(texts))
     assert [t.id for t in world.do.finished].count("job") == 1
+
+
+def test_thousands_of_known_models_are_not_looked_at_for_a_request_to_one(monkeypatch):
+    world = World(memory=10**9, sizes={f"m{number}": 4000 for number in range(2000)})
+    world.scheduler.tick(world.now)
+    looked_at = []
+    wanted = Line.wants_process.fget
+    monkeypatch.setattr(Line, "wants_process", property(lambda line: looked_at.append(line) or wanted(line)))
+    worker = world.load("m7")
+    for number in range(10):
+        world.arrive(world.ticket(str(number), "m7"), line="m7")
+        world.answer_all(worker)
+        world.scheduler.tick(world.now)
+    assert {line.model.name for line in looked_at} == {"m7"}
+
+
+def test_what_waits_without_a_process_is_seen_to_by_the_next_tick_however_long_it_was_quiet():
+    world = World(memory=5000, sizes={"a": 4000, "b": 4000})
+    world.load("a")
+    for _ in range(3):
+        world.now += 100
+        world.scheduler.check(world.now)
+    world.arrive(world.ticket("1", "b"), line="b")
+    world.scheduler.stopped(world.replica("a").worker, world.now)
+    assert world.do.launched == ["a", "b"]

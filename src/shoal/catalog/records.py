@@ -1,5 +1,6 @@
 """The installed models as files, `models/<slug>.json`: one record each, replaced in one step."""
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,9 @@ from shoal.catalog import Card, Model
 from shoal.catalog.artifacts import signature_of, write_file
 from shoal.catalog.names import slug
 from shoal.protocol.facts import Facts
+
+SETTLED_S = 2.0
+"""A folder that changed longer ago changes its time again with the next write, however coarse its clock."""
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +32,7 @@ class _Reference(msgspec.Struct, frozen=True):
 class Records:
     def __init__(self, folder: Path, artifacts: Path) -> None:
         self._folder, self._artifacts = folder, artifacts
+        self._signature: tuple[float, object] | None = None
 
     def read(self) -> tuple[dict[str, Model], dict[str, str]]:
         """Name → model, and name → what is wrong for the records that cannot be served; both by name."""
@@ -78,6 +83,17 @@ class Records:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
 
+    def _changed_at(self) -> float:
+        try:
+            return self._folder.stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
     def signature(self) -> object:
-        """Differs after every write and removal."""
-        return signature_of(self._folder, ".json")
+        """Differs after every write and removal. Of thousands of records not each is looked at: one is always
+        written beside its place and renamed, which the folder's own time tells, but for two within one tick of its
+        clock."""
+        now, changed_at = time.time(), self._changed_at()
+        if self._signature is None or changed_at != self._signature[0] or now - changed_at < SETTLED_S:
+            self._signature = changed_at, signature_of(self._folder, ".json")
+        return self._signature[1]

@@ -89,8 +89,14 @@ class Agent:
         return self._hands.draining
 
     def states(self) -> dict[str, ModelStatus]:
-        """What each model that was ever asked for is doing here."""
+        """What each model that is known here is doing."""
         return {name: line.describe(time.time()) for name, line in self.scheduler.lines.items()}
+
+    def states_to_tell(self) -> dict[str, ModelStatus]:
+        """Of those that are pinned or not just known: of thousands a few."""
+        now, lines = time.time(), self.scheduler.lines.items()
+        told = ((name, line) for name, line in lines if line.replicas or line.pinned or line.has_failed(now))
+        return {name: line.describe(now) for name, line in told}
 
     def models_here(self) -> dict[str, Model]:
         """The models and adapters that its store holds and it can be asked for, without variants; each by its
@@ -103,7 +109,7 @@ class Agent:
     def adapters_held(self) -> dict[str, int]:
         """How many LoRA adapters the replicas of each line hold."""
         lines = self.scheduler.lines.items()
-        return {name: sum(len(replica.shelf.held) for replica in line.replicas) for name, line in lines}
+        return {name: sum(len(each.shelf.held) for each in line.replicas) for name, line in lines if line.replicas}
 
     @property
     def memory_budget_bytes(self) -> int:

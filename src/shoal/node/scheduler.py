@@ -36,6 +36,7 @@ class Scheduler:
         self.lines: dict[str, Line] = {}
         self.tickets: dict[str, Ticket] = {}
         self.workers: dict[int, Replica] = {}
+        self._stirring: dict[Line, None] = {}  # of thousands of lines those that may want something
         self._feeding = Feeding(effects, self.tickets)
         self.peers = peers or Peers()
         self._loading = Loading(settings, effects, self.lines, self.workers, self.tickets, self.peers)
@@ -67,7 +68,8 @@ class Scheduler:
         line = self.lines.get(model.name)
         if line is None:
             pinned = model.name in self._settings.pinned
-            self.lines[model.name] = Line(model, profile, known, pinned)
+            line = self.lines[model.name] = Line(model, profile, known, pinned)
+            self._stirring[line] = None
             return
         line.removed_at = 0.0
         if (line.model.digest, line.asked) != (model.digest, profile):
@@ -89,6 +91,7 @@ class Scheduler:
         self._let_go(line, now)
         if not line.busy and not line.replicas:
             del self.lines[name]
+            self._stirring.pop(line, None)
 
     def _let_go(self, line: Line, now: float) -> None:
         if not line.replicas and line.successor is not None:
@@ -103,6 +106,7 @@ class Scheduler:
         """A hint, or the depths, say that jobs wait. A line with no record is not ours."""
         line = self.lines.get(name)
         if line is not None and not line.is_private:
+            self._stirring[line] = None
             self.neighbours.consider(line, depth, now)
             self.neighbours.pull(line, now)
             if not line.replicas:
@@ -255,9 +259,11 @@ class Scheduler:
 
     def tick(self, now: float) -> None:
         """A time asked for with `wake_at` has come."""
-        for line in self.lines.values():
+        for line in list(self._stirring):
             if line.busy or line.pinned:
                 self._advance(line, now)
+            elif not line.take_at:
+                del self._stirring[line]
             if 0 < line.take_at <= now:
                 self.neighbours.consider(line, None, now)
 
@@ -268,15 +274,18 @@ class Scheduler:
             stuck = stuck or self.taking.is_stuck(replica, now)
             if stuck or (replica.status == "loading" and now - replica.launched_at > LOAD_WITHIN_S):
                 self._do.kill(replica.worker)
+        self._stirring |= dict.fromkeys(line for line in self.lines.values() if line.busy or line.pinned)
         self.tick(now)
         for line in self.lines.values():
-            self.taking.keep_budget(line, now)
+            if line.replicas or line.adapters_failed:
+                self.taking.keep_budget(line, now)
         self._loading.keep_budget(now)
 
     # What follows from any of it.
 
     def _advance(self, line: Line, now: float) -> None:
         """Bring one line as far as it can go: load it, feed it, ask the queue for more."""
+        self._stirring[line] = None
         if self._loading.wants(line, now):
             self._loading.load(line, now)
         self.taking.advance(line, now)
@@ -290,6 +299,6 @@ class Scheduler:
 
     def _load_waiting(self, now: float) -> None:
         """Memory may have become free: models that wait to be loaded ask again, the longest waiting first."""
-        absent = [line for line in self.lines.values() if not line.replicas and line.wants_process]
+        absent = [line for line in self._stirring if not line.replicas and line.wants_process]
         for line in sorted(absent, key=lambda line: line.waiting.oldest):
             self._advance(line, now)

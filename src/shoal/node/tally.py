@@ -10,6 +10,8 @@ from shoal.protocol.frames import Measured
 from shoal.protocol.status import LineStatus
 
 WINDOW_S = 5.0
+TOLD_FOR_S = 60.0
+"""After its last work a line is told of for so long: of thousands that once had some, those at work are news."""
 _SLOT_S = 1.0
 
 
@@ -29,7 +31,7 @@ class _Slot(msgspec.Struct):
 
 class _Line:
     def __init__(self, now: float) -> None:
-        self.since = now
+        self.since = self.last = now
         self.streams = 1
         self.slots: deque[_Slot] = deque()
         self.given_back = self.redelivered = self.claimed_loads = 0
@@ -75,16 +77,20 @@ class Tally:
         self._line(line, now).claimed_loads += 1
 
     def lines(self, in_hand: Mapping[str, int], adapters: Mapping[str, int], now: float) -> dict[str, LineStatus]:
-        """Of each line that this node ever worked for, or holds `in_hand` jobs of. `adapters` are in memory."""
+        """Of each line that this node worked for lately, holds `in_hand` jobs of, or `adapters` in memory. What it
+        counted of others it keeps."""
         for name in in_hand:
             self._line(name, now)
         return {
             name: _status(line, in_hand.get(name, 0), adapters.get(name, 0), now)
             for name, line in self._lines.items()
+            if now - line.last < TOLD_FOR_S or name in in_hand or adapters.get(name)
         }
 
     def _line(self, name: str, now: float) -> _Line:
-        return self._lines.get(name) or self._lines.setdefault(name, _Line(now))
+        line = self._lines.get(name) or self._lines.setdefault(name, _Line(now))
+        line.last = now
+        return line
 
 
 def _status(line: _Line, jobs_in_hand: int, adapters: int, now: float) -> LineStatus:

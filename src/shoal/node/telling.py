@@ -34,15 +34,15 @@ class Telling:
 
     def status(self) -> NodeStatus:
         agent, now = self._agent, time.time()
-        states = agent.states()
-        models = {name: status for name, status in states.items() if status.state != "absent" or status.pinned}
+        models = agent.states_to_tell()
         in_hand = Counter(ticket.model.name for ticket in agent.scheduler.tickets.values())
         return NodeStatus(
             node=self._node, pool=self._pool, host=socket.gethostname(), version=__version__, began=self._began,
             told=now, devices=self._devices, memory_budget_bytes=agent.memory_budget_bytes,
             memory_used_bytes=sum(status.memory_bytes for status in models.values()), models=models,
-            lines=agent.records.tally.lines(in_hand, agent.adapters_held(), now), known_models=len(states),
-            lacking=agent.lacking(), draining=agent.draining, objects=self._objects,
+            lines=agent.records.tally.lines(in_hand, agent.adapters_held(), now),
+            known_models=len(agent.scheduler.lines), lacking=agent.lacking(), draining=agent.draining,
+            objects=self._objects,
         )  # fmt: skip
 
     async def run(self, board: Board) -> None:
