@@ -99,6 +99,11 @@ def test_a_low_screen_says_how_much_it_leaves_out():
     assert len(text.splitlines()) <= 20
 
 
+def test_models_too_many_to_be_listed_are_counted():
+    text = shown(status=msgspec.structs.replace(CLUSTER, unlisted=1800))
+    assert "1 failed, 1 not loaded, and 1,800 more" in text
+
+
 def test_an_empty_server_and_one_that_is_gone_say_so():
     empty = Overview(
         version="0.1.0", uptime_s=1, ready=False, lacking="no node has joined", traffic=Traffic(), models=[],

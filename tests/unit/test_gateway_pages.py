@@ -5,6 +5,7 @@ import pytest
 
 from names import VIRTUAL_EVERY_KIND, VIRTUAL_LABELS, VIRTUAL_RERANKER
 from shoal.catalog.store import Store
+from shoal.gateway.overview import MOST_LISTED
 from shoal.gateway.pages import Pages
 from shoal.protocol.errors import ModelNotFound
 from shoal.protocol.status import ModelStatus
@@ -16,8 +17,10 @@ from shoal.queue.inprocess import InProcessQueue
 def ask(tmp_path):
     """The status and body of a page of a server with these models."""
 
-    async def ask(path: str, *models: str, ready: bool = True, loaded: tuple[str, ...] = ()):
+    async def ask(path: str, *models: str, ready: bool = True, loaded: tuple[str, ...] = (), known: int = 0):
         store = Store(tmp_path)
+        for number in range(known):
+            store.add(VIRTUAL_RERANKER, name=f"team/m{number:03}")
         for name in models:
             store.add(name)
         states = {name: ModelStatus(state="ready", dtype="fp32") for name in loaded}
@@ -67,3 +70,12 @@ async def test_the_listing_says_kinds_labels_and_widths(ask):
     _, body = await ask(f"/v1/models/{VIRTUAL_LABELS}")
     assert (body["outputs"], body["dims"]) == (["score"], {})
     assert body["labels"] == ["contradiction", "entailment", "neutral"]
+
+
+async def test_of_hundreds_of_known_models_the_status_lists_those_at_work_and_some_of_the_others(ask):
+    _, body = await ask("/status", known=MOST_LISTED + 20, loaded=(f"team/m{MOST_LISTED + 19:03}", "team/m000"))
+    names = [model["name"] for model in body["models"]]
+    assert (len(names), body["unlisted"]) == (MOST_LISTED, 20)
+    assert names[0] == "team/m000"
+    assert names[-1] == f"team/m{MOST_LISTED + 19:03}"
+    assert len((await ask("/v1/models"))[1]["data"]) == MOST_LISTED + 20

@@ -82,6 +82,8 @@ def _foot(status: Overview, trouble: str) -> Text:
     if trouble:
         return Text(f"\n{trouble}", "bold red")
     foot = Text(f"\nModels: {_states(model for model in status.models if not model.base) or 'none here'}", "dim")
+    if status.unlisted:
+        foot.append(f", and {_count(status.unlisted)} more")
     if adapters := _states(model for model in status.models if model.base):
         foot.append(f"\nAdapters: {adapters}")
     refused = sorted(status.traffic.refusals.items(), key=lambda entry: -entry[1])

@@ -3,13 +3,18 @@
 Pure but for what `Counts` keeps. The words are those of `protocol.status`.
 """
 
+import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from shoal.catalog import Model
 from shoal.observe.rates import Rate
 from shoal.protocol.errors import Cancelled
-from shoal.protocol.status import LineOverview, LineStatus, NodeStatus, Traffic
+from shoal.protocol.status import LineOverview, LineStatus, ModelStatus, NodeStatus, Traffic
 from shoal.queue import Depth
+
+MOST_LISTED = 200
+"""Models in `/status`, beyond those that are in memory, asked for or failed; `/v1/models` has all."""
 
 
 class Counts:
@@ -36,6 +41,21 @@ class Counts:
     @property
     def answered_per_s(self) -> float:
         return round(self._answered.per_second(self._clock()), 2)
+
+
+def listed(
+    models: Sequence[tuple[Model, ModelStatus]], depths: Mapping[str, Depth]
+) -> list[tuple[Model, ModelStatus]]:
+    """Of thousands that are known those with something to say, and of the others the first, in their order."""
+
+    def has_news(model: Model, status: ModelStatus) -> bool:
+        return status.state != "absent" or status.pinned or model.name in depths
+
+    news = [has_news(*each) for each in models]
+    room = MOST_LISTED - sum(news)
+    quiet = itertools.islice((place for place, is_news in enumerate(news) if not is_news), max(0, room))
+    shown = set(quiet)
+    return [each for place, each in enumerate(models) if news[place] or place in shown]
 
 
 def lines(depths: Mapping[str, Depth], nodes: Iterable[NodeStatus], now: float) -> list[LineOverview]:

@@ -183,13 +183,12 @@ class Pages:
 
     async def _status(self, path: str, query: bytes) -> Reply:
         states, nodes, depths = self._states(), self._nodes(), await self._depths()
+        known = [(model, capacity.status_of(model, states)) for model in self._with_variants(states)]
+        listed = overview.listed(known, depths)
         models = [
             self._described(model, states)
-            | {
-                "status": capacity.status_of(model, states),
-                "queued_jobs": depths[model.name].jobs if model.name in depths else 0,
-            }
-            for model in self._with_variants(states)
+            | {"status": status, "queued_jobs": depths[model.name].jobs if model.name in depths else 0}
+            for model, status in listed
         ]
         totals = {
             "uptime_s": round(time.time() - self._began, 1),
@@ -197,6 +196,7 @@ class Pages:
             "ready": not self._lacking(),
             "lacking": self._lacking(),
             "traffic": self.counts.traffic(metrics.refusals()),
+            "unlisted": len(known) - len(listed),
         }
         lines = overview.lines(depths, nodes, time.time())
         return _json(200, totals | {"models": models, "lines": lines, "nodes": nodes})
@@ -213,10 +213,14 @@ class Pages:
 
     def _with_variants(self, states: Mapping[str, ModelStatus]) -> list[Model]:
         """Each model, then those of its variants that were ever asked for here."""
-        found = []
+        found, asked = [], {name.rpartition(":")[0] for name in states if ":" in name}
         for model in self._in_order():
-            variants = (msgspec.structs.replace(model, variant=v) for v in variants_of(model.card, model.facts))
-            found += [model, *(variant for variant in variants if variant.name in states)]
+            found.append(model)
+            if model.name in asked:
+                variants = (
+                    msgspec.structs.replace(model, variant=v) for v in variants_of(model.card, model.facts)
+                )
+                found += [variant for variant in variants if variant.name in states]
         return found
 
     def _described(self, model: Model, states: Mapping[str, ModelStatus]) -> dict[str, Any]:

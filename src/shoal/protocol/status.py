@@ -142,5 +142,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     lacking: str
     traffic: Traffic
     models: list[ModelOverview]
+    unlisted: int = 0
+    """Models that are known, not in memory, and one too many to be listed."""
     lines: list[LineOverview]
     nodes: list[NodeStatus]
