@@ -84,3 +84,13 @@ def test_a_note_that_cannot_be_read_or_is_about_something_else_is_left_out(catal
     catalog.noted("other/thing", b"x")
     assert list(catalog.models()) == [VIRTUAL, VIRTUAL_RERANKER]
     assert "org/m" in str([record.__dict__.get("fields") for record in caplog.records])
+
+
+def test_what_is_meant_where_no_model_is_named_changes_with_the_models(catalog, store, clock):
+    assert catalog.default_model("encode").name == VIRTUAL
+    store.add(VIRTUAL, name="aaa/mine")
+    catalog.noted(*note_of(store.resolve("aaa/mine")))
+    assert catalog.default_model("encode").name == "aaa/mine"
+    catalog.noted(key_of("aaa/mine"), None)
+    clock.now = 2.0
+    assert catalog.default_model("encode").name == VIRTUAL

@@ -33,6 +33,19 @@ def chosen(asked: Asked, model: Model | None, models: Mapping[str, Model], cards
     return msgspec.structs.replace(model, variant=asked.variant)
 
 
+class Defaults:
+    """What `default_model` found, kept for all requests that name none, until the models change."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Model] = {}
+
+    def find(self, models: Mapping[str, Model], task: str, kind: str) -> Model:
+        """Raises ModelNotFound."""
+        if (task, kind) not in self._found:
+            self._found[task, kind] = default_model(models, task, kind)
+        return self._found[task, kind]
+
+
 def default_model(models: Mapping[str, Model], task: str, kind: str = "") -> Model:
     """Where a request names none: a card's own default, else the first by name. Stand-ins come last, and
     before them models with several labels, of which a request must name one; adapters are never meant. `kind` is

@@ -64,6 +64,7 @@ class SharedCatalog:
         self._clock, self._nodes = clock, nodes
         self._pushed = pushed or Pushed()
         self._models: dict[str, Model] = {}
+        self._defaults = finding.Defaults()
         self._going: dict[str, float] = {}  # until when a model that was taken down is still believed in
 
     def noted(self, key: str, note: bytes | None) -> None:
@@ -81,6 +82,7 @@ class SharedCatalog:
             log.warning("a model's note cannot be read", extra=logs.fields(model=name, reason=str(error)))
             return
         self._going.pop(name, None)
+        self._defaults = finding.Defaults()
         is_new = name not in self._models
         self._models[name] = Model(
             card=entry.card, facts=entry.facts, folder=Path(), digest=entry.digest, size_bytes=entry.size_bytes
@@ -98,6 +100,7 @@ class SharedCatalog:
             now = self._clock()
             for name in [name for name, until in self._going.items() if until <= now]:
                 del self._going[name], self._models[name]
+                self._defaults = finding.Defaults()
         return self._models
 
     def cards(self) -> dict[str, Card]:
@@ -118,7 +121,8 @@ class SharedCatalog:
         return finding.chosen(asked, model, models, self.cards())
 
     def default_model(self, task: str, kind: str = "") -> Model:
-        return default_model(self._some_models(""), self._pushed, task, kind)
+        models = self._some_models("")
+        return default_model(lambda *of: self._defaults.find(models, *of), self._pushed, task, kind)
 
     def _some_models(self, asked: str) -> dict[str, Model]:
         models = self._held()

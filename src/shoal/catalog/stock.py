@@ -2,6 +2,8 @@
 process ask it what `store.Store` answers alone.
 """
 
+from collections.abc import Callable
+
 from shoal.catalog import Card, Model, finding
 from shoal.catalog.names import parse_name
 from shoal.catalog.pushed import Pushed
@@ -30,7 +32,7 @@ class Stock:
         return pushed or self.store.resolve(name, self.cards)
 
     def default_model(self, task: str, kind: str = "") -> Model:
-        return default_model(self.store.models(), self.pushed, task, kind)
+        return default_model(self.store.default_model, self.pushed, task, kind)
 
 
 def found(name: str, pushed: Pushed) -> Model | None:
@@ -46,11 +48,11 @@ def merged(models: dict[str, Model], pushed: Pushed) -> dict[str, Model]:
     return dict(sorted((models | pushed.models()).items())) if pushed.models() else models
 
 
-def default_model(models: dict[str, Model], pushed: Pushed, task: str, kind: str) -> Model:
-    """A push changes nothing for requests that name no model, unless nothing else could answer them. Adapters are
-    never meant. Raises ModelNotFound."""
+def default_model(find: Callable[[str, str], Model], pushed: Pushed, task: str, kind: str) -> Model:
+    """What is meant among the models that were not pushed, by `find`. A push changes nothing for requests that
+    name no model, unless nothing else could answer them. Adapters are never meant. Raises ModelNotFound."""
     try:
-        return finding.default_model(models, task, kind)
+        return find(task, kind)
     except ModelNotFound:
         whole = {name: model for name, model in pushed.models().items() if not model.card.base}
         if not whole:

@@ -53,8 +53,7 @@ class Store:
 
     def __init__(self, home: Path | None = None) -> None:
         """`home`, else $SHOAL_HOME, else ~/.cache/shoal. Creates nothing."""
-        chosen = home or Path(os.environ.get("SHOAL_HOME") or "~/.cache/shoal")
-        self.home = chosen.expanduser().absolute()
+        self.home = (home or Path(os.environ.get("SHOAL_HOME") or "~/.cache/shoal")).expanduser().absolute()
         self.problems: dict[str, str] = {}
         self.copies = Copies(self.home)
         self._artifacts = self.home / "artifacts"
@@ -79,6 +78,7 @@ class Store:
             return False
         self._models, self.problems = with_bases(*self._records.read())
         self._seen = seen
+        self._defaults = finding.Defaults()
         return True
 
     def resolve(self, name: str, cards: Callable[[], Mapping[str, Card]] | None = None) -> Model:
@@ -94,7 +94,7 @@ class Store:
 
     def default_model(self, task: str, kind: str = "") -> Model:
         """Where a request names none (finding.default_model). Raises ModelNotFound."""
-        return finding.default_model(self._models, task, kind)
+        return self._defaults.find(self._models, task, kind)
 
     def add(
         self,
