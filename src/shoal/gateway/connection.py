@@ -8,44 +8,17 @@ import asyncio
 import re
 from typing import Any, ClassVar
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from shoal.gateway.asgi import LEAVING
 from shoal.gateway.early import MOST_BYTES, Early
+from shoal.gateway.exchange import Exchange
 from shoal.gateway.settings import GatewaySettings
 from shoal.gateway.unread import PATIENCE_S, Unread
 from shoal.gateway.waiting import Leaving
 from shoal.observe import metrics
 
-_CONTINUE = b"HTTP/1.1 100"
 _UPGRADE = re.compile(rb"\r\nupgrade:[ \t]*h2c[^\r\n]*", re.IGNORECASE)
-
-
-class _Joining:
-    """A transport that keeps an answer's head back until its body begins: one system call, and one packet."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self.plain = self._transport = transport
-        self._head = b""
-
-    def write(self, data: bytes) -> None:
-        if self._head:
-            data, self._head = self._head + data, b""
-        elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n") and not data.startswith(_CONTINUE):
-            self._head = data
-            return
-        self._transport.write(data)
-
-    def flush(self) -> None:
-        if self._head:
-            self.write(b"")
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
 
 class Connection(HttpToolsProtocol):
@@ -64,8 +37,6 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._joining = _Joining(transport)
-        self.transport = self._joining  # type: ignore[assignment]  # as much of one as is used
         self._leaving: Leaving = set()
         metrics.CONNECTIONS.set(len(self.connections))
         if len(self.connections) > self.settings.max_connections:
@@ -80,9 +51,12 @@ class Connection(HttpToolsProtocol):
             # Java's client offers HTTP/2 with every plain request; the parser would take the body for it.
             head, end, body = data.partition(b"\r\n\r\n")
             data = _UPGRADE.sub(b"", head) + end + body
-        if self._in_head:
+        was_in_head = self._in_head
+        if was_in_head:
             self._head_bytes += len(data)
         super().data_received(data)
+        if self._in_head and not was_in_head:  # most come whole, and need no timer
+            self._wait_for_head()
         if self._in_head and self._head_bytes > self.settings.max_head_bytes:
             limit = self.settings.max_head_bytes
             message = f"the head is over the limit of {limit} bytes; --max-head-bytes changes it"
@@ -92,7 +66,6 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self.scope["state"][LEAVING] = self._leaving
         self._in_head, self._head_bytes = True, 0
-        self._wait_for_head()
 
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body = False, True
@@ -104,6 +77,9 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if self.is_ending:
             self.end_after_answer()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        super()._start_asgi_task(cycle, Exchange(cycle, app))  # type: ignore[arg-type]  # an ASGI application
 
     def on_body(self, body: bytes) -> None:
         if self._held is None:
@@ -161,7 +137,6 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_response_complete(self) -> None:
-        self._joining.flush()  # an answer to HEAD has no body
         if self.transport.get_write_buffer_size():
             self._wait_for_reader()
         super().on_response_complete()
