@@ -3,7 +3,6 @@
 It has no place for an error on one input, so one bad input fails the request and is named.
 """
 
-import base64
 from typing import Any, Literal
 
 import msgspec
@@ -74,7 +73,7 @@ class OpenAI:
             if vector.dense is None:
                 assert vector.fault is not None, "a vector or a fault"
                 return self.refuse(at(vector.fault, "input" if request.alone else f"input[{i}]"))
-            values = _base64(vector.dense) if request.base64 else vector.dense.tolist()
+            values = _bytes(vector.dense) if request.base64 else vector.dense.tolist()
             data.append({"object": "embedding", "index": i, "embedding": values})
         body = {
             "object": "list",
@@ -119,8 +118,9 @@ def _texts(given: Input) -> tuple[list[Text], bool]:
     raise InvalidInput(f"input {wrong}; give a string, strings, token ids, or lists of token ids", param="input")
 
 
-def _base64(values: Array) -> str:
-    return base64.b64encode(values.astype("<f4", copy=False).tobytes()).decode("ascii")
+def _bytes(values: Array) -> bytes:
+    """Which the encoder writes as base64."""
+    return values.astype("<f4", copy=False).tobytes()
 
 
 def _type(status: int) -> str:
