@@ -85,8 +85,9 @@ class Neighbours:
         """A line whose model is not here is left to others, unless there are none or we said that we take it."""
         if line.removed_at:
             return False
-        is_alone = self._peers.are_known and not self._peers.count(now)
-        return bool(line.replicas or line.pinned or now < line.claim_until or is_alone)
+        if line.replicas or line.pinned or now < line.claim_until:
+            return True
+        return self._peers.are_known and not self._peers.count(now)
 
     # A line whose model is not here.
 
