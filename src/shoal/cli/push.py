@@ -46,18 +46,18 @@ def command(app: typer.Typer) -> None:
         except KeyboardInterrupt:
             typer.echo("interrupted: nothing was pushed; push it again to go on", err=True)
             raise typer.Exit(130) from None
-        _card.print_rows(_rows(done))
+        _card.print_rows(_rows(done, note))
         if done.version:
             typer.echo(f"\nAsk it: {_ask(done)}")
 
 
-def _rows(done: "Pushed") -> list[tuple[str, str]]:
+def _rows(done: "Pushed", note: str) -> list[tuple[str, str]]:
     from shoal.cli import _card
 
     tried = "could be pushed; nothing was kept"
     rows = [("model", f"{done.name}, version {done.version}" if done.version else f"{done.name} {tried}")]
     if done.version and not done.new:
-        rows += [("", "the same files were that version before; a note that is new went into its history")]
+        rows += [("", "which has the same files" + ("; the note went into its history" if note else ""))]
     rows += [("base", done.base), *_card.what_it_does(_model(done))]
     sent = "nothing had to be sent" if not done.sent_bytes else f"{sizes.in_words(done.sent_bytes)} sent"
     rows += [
