@@ -45,8 +45,9 @@ FEW = Rounding(
 """For one that keeps kernels for every number of tokens, and for every number of texts and their length together:
 of 384 tokens at most there are 16, and 40 to 60 of those. Lengths that are no multiple of 16 are slower, too."""
 
-FEWER = FEW._replace(tokens=((256, 64), (512, 32), (_ANY, 64)))
-"""Where each number of tokens costs more still."""
+FEWER = FEW._replace(tokens=((128, 64), (256, 128), (320, 64), (384, 32), (512, 64), (_ANY, 128)))
+"""Where each number of tokens costs more still. Steps are fine where most passes end up, at the most that one may
+have (384, unless a profile says more)."""
 
 
 class Packed(msgspec.Struct, frozen=True):

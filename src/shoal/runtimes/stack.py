@@ -13,7 +13,7 @@ from shoal.families import Part
 from shoal.protocol.tensors import Array
 from shoal.runtimes.terms import Place
 
-COLUMNS = (32, 64, 128, 256)
+COLUMNS = (64, 128, 256)
 """Engines keep kernels for every shape they have seen, and OpenVINO's for products of two inputs are large."""
 
 
