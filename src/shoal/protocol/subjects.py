@@ -3,6 +3,8 @@
 work.<pool>.<priority>.<line>[.<class>]   jobs, kept in the stream until they are acknowledged
 hint.<pool>                               "there is work": a line that was quiet got a job
 served.<pool>.<line>                      how far a node that pulls has served the classes of a line
+heads.<pool>                              how far a node that pulls from several lines has served which of them
+bell.<pool>.<priority>.<line>[.<class>]   a job came: said by the queue server to nodes that wait on several lines
 answer.<gateway>                          answers, and what nodes say about the jobs they hold
 accepted.<gateway>.<number>               whether the queue server took a job
 node.<node>                               cancellations, to the node that holds the job
@@ -84,6 +86,26 @@ def hint(pool: str) -> str:
 
 def served(pool: str, line: str) -> str:
     return f"served.{token(pool)}.{token(line)}"
+
+
+def heads(pool: str) -> str:
+    return f"heads.{token(pool)}"
+
+
+def bells(pool: str) -> str:
+    """Where the queue server says the rest of each job's own subject."""
+    return f"bell.{token(pool)}.>"
+
+
+def bell(pool: str, line: str) -> str:
+    """Of a line's interactive jobs."""
+    return f"bell.{token(pool)}.interactive.{token(line)}"
+
+
+def bells_of(pool: str, line: str) -> tuple[str, str]:
+    """Of all its jobs, without and with a class."""
+    plain = f"bell.{token(pool)}.*.{token(line)}"
+    return plain, f"{plain}.*"
 
 
 def served_line(subject: str) -> str:

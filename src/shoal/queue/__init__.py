@@ -5,6 +5,8 @@ Both pass tests/contract/test_queue.py. Across machines a word takes its way: an
 cancellation has its effect a moment later.
 """
 
+import asyncio
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -42,6 +44,13 @@ class Depth(msgspec.Struct, frozen=True):
     jobs: int
     size_bytes: int
     oldest: float
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """Of what one pull may bring."""
+
+    jobs: int
+    size_bytes: int
 
 
 class Delivery(Protocol):
@@ -126,6 +135,14 @@ class Queue(Protocol):
 
         At most `max_jobs`, and at most `max_bytes` of bodies unless the first alone is larger. An empty list
         after `wait_s`.
+        """
+        ...
+
+    async def pull_any(
+        self, wanted: Mapping[str, Bounds], *, wait_s: float, stop: asyncio.Event
+    ) -> tuple[str, list[Delivery]]:
+        """Jobs of one of these lines as `pull` brings them: of the one whose first job has waited longest, as far
+        as that is known. ("", []) after `wait_s`, or once `stop` is set and there are none.
         """
         ...
 

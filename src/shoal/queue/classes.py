@@ -49,7 +49,10 @@ class Apart:
 
 class Served:
     """How far each class of a line was served, in places of the stream that its jobs stand in: of two classes the
-    one whose next job stands earlier has waited longer. All nodes that pull from the line tell each other."""
+    one whose next job stands earlier has waited longer. All nodes that pull from the line tell each other.
+
+    So do those that pull from several lines, of lines instead of classes: a pool's jobs all stand in one stream.
+    """
 
     def __init__(self) -> None:
         self._marks: dict[str, int] = {}
@@ -69,9 +72,18 @@ class Served:
         for size_class, mark in marks:
             self._put(size_class, mark)
 
+    def in_order(self, names: Iterable[str]) -> list[str]:
+        """The one whose next job is likely to have waited longest first."""
+        return sorted(names, key=self._mark)
+
     def told(self, classes: Iterable[str]) -> tuple[list[tuple[str, int]], int]:
         """What others are to hear of these."""
         return [(each, self._marks[each]) for each in classes if each in self._marks], self._newest
+
+    @property
+    def least(self) -> int:
+        """How far the class was served that was served least far."""
+        return min(map(self._mark, CLASSES))
 
     def next(self) -> str | None:
         """The class to ask first; None where none is likely to hold anything."""

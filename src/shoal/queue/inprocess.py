@@ -8,11 +8,12 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from shoal.protocol.envelope import Chunk, Job, Priority
 from shoal.protocol.errors import QueueFull, ShoalError, ShuttingDown, over_limit
-from shoal.queue import Delivery, Depth, Limits, Listener
+from shoal.queue import Bounds, Delivery, Depth, Limits, Listener
 from shoal.queue.answers import Answer
 from shoal.queue.classes import ALONE, Apart
 from shoal.queue.inprocess_line import Line, Source
@@ -86,6 +87,34 @@ class InProcessQueue:
         if waiting.idle:
             self._lines.pop(line, None)
         return list(taken)
+
+    async def pull_any(
+        self, wanted: Mapping[str, Bounds], *, wait_s: float, stop: asyncio.Event
+    ) -> tuple[str, list[Delivery]]:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_s
+        while not self._gives_none:
+            waiting = {name: line.oldest for name in wanted if (line := self._lines.get(name)) and line.jobs}
+            if waiting:
+                name = min(waiting, key=waiting.__getitem__)
+                bounds = wanted[name]
+                return name, await self.pull(name, max_jobs=bounds.jobs, max_bytes=bounds.size_bytes, wait_s=0.0)
+            if stop.is_set() or self._closed or loop.time() >= until:
+                break
+            news: list[asyncio.Future[Any]] = [
+                asyncio.ensure_future(self._lines.setdefault(name, Line()).wait(wait_s)) for name in wanted
+            ]
+            news.append(asyncio.ensure_future(stop.wait()))
+            try:
+                await asyncio.wait(news, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for each in news:
+                    each.cancel()
+                await asyncio.gather(*news, return_exceptions=True)
+                for name in wanted:
+                    if self._lines[name].idle:
+                        del self._lines[name]
+        return "", []
 
     async def depths(self) -> dict[str, Depth]:
         return {

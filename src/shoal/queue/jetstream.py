@@ -13,15 +13,17 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from shoal.protocol import subjects
 from shoal.protocol.envelope import Job, Priority
 from shoal.protocol.errors import ShoalError
-from shoal.queue import Delivery, Depth, Inbox, Limits, Listener
+from shoal.queue import Bounds, Delivery, Depth, Inbox, Limits, Listener
+from shoal.queue.jetstream_any import AnyPulls
 from shoal.queue.jetstream_api import Api
 from shoal.queue.jetstream_asks import SWEEP_EVERY_S, Asks
 from shoal.queue.jetstream_auth import Login
+from shoal.queue.jetstream_bells import Bells
 from shoal.queue.jetstream_board import JetStreamBoard
 from shoal.queue.jetstream_clock import Clock
 from shoal.queue.jetstream_depths import Depths
@@ -44,6 +46,8 @@ class JetStreamQueue:
         self._asks = Asks(link, self._api, pool, limits, name, told)
         self._held = Holdings(link, limits, name, told)
         self._pulls = Pulls(link, self._api, self._held, pool, limits, name, clock)
+        self._bells = Bells(link, pool, name, self._pulls.note)
+        self._any = AnyPulls(link, self._api, self._pulls, self._bells, pool, name)
         self._depths = Depths(self._api, self._held)
         self.board = JetStreamBoard(link, pool)
         self._listeners: list[Listener] = []
@@ -96,6 +100,12 @@ class JetStreamQueue:
     async def pull(self, line: str, *, max_jobs: int, max_bytes: int, wait_s: float) -> list[Delivery]:
         return list(await self._pulls.pull(line, max_jobs, max_bytes, wait_s))
 
+    async def pull_any(
+        self, wanted: Mapping[str, Bounds], *, wait_s: float, stop: asyncio.Event
+    ) -> tuple[str, list[Delivery]]:
+        name, deliveries = await self._any.pull(wanted, wait_s, stop)
+        return name, list(deliveries)
+
     async def depths(self) -> dict[str, Depth]:
         """Raises QueueUnavailable. What other nodes hold is told from what waits in the fullest lines only."""
         depths, sources = await self._depths.read()
@@ -103,16 +113,20 @@ class JetStreamQueue:
         return depths
 
     async def others_waiting(self, line: str) -> int:
-        """By the pulls of interactive jobs of no class: whoever waits at all waits for these."""
+        """By the pulls of interactive jobs of no class: whoever waits at all waits for these. Of those that wait
+        on several lines no more is known than whether there are any."""
         info = await self._api.pulling(line, "interactive")
-        return max(0, info.num_waiting - self._pulls.has_request(line))
+        parked = max(0, info.num_waiting - self._pulls.has_request(line))
+        return parked + await self._bells.somebody_listens(line)
 
     async def others_pull(self, line: str, within_s: float) -> bool:
         """What was sent after the last job that came here counts; of a line of classes, what others tell."""
         info = await self._api.pulling(line, "interactive")
         if info.num_waiting > self._pulls.has_request(line) or self._pulls.heard_s(line) < within_s:
             return True
-        return info.idle_s < within_s and info.delivered.stream_seq > self._pulls.last_place(line)
+        if info.idle_s < within_s and info.delivered.stream_seq > self._pulls.last_place(line)[0]:
+            return True
+        return await self._bells.somebody_listens(line)
 
     def listen(self, listener: Listener) -> None:
         if not self._listeners:
@@ -127,7 +141,9 @@ class JetStreamQueue:
 
     async def stop_pulling(self) -> None:
         self._pulls.close()
+        self._any.wake()
         await self._pulls.withdraw()
+        await self._any.withdraw()
 
     async def close(self) -> None:
         """Give back what is held; nothing that is on its way here is left to its lease."""
@@ -146,6 +162,7 @@ class JetStreamQueue:
         await self._api.ensure_stream()
         self._held.link_up(self._api.created)
         self._pulls.link_up(self._api.created)
+        self._any.begin(self._api.created)
         self._asks.link_up()
         await self.board.link_up()
 

@@ -237,6 +237,9 @@ class Api:
             "storage": "memory", "num_replicas": 1, "discard": "new", "discard_new_per_subject": True,
             "max_msgs_per_subject": self._limits.jobs_per_line, "max_msgs": -1,
             "max_bytes": self._limits.bytes_per_line, "max_age": _ns(GARBAGE_AFTER_S),
+            "republish": {
+                "src": subjects.all_work(self._pool), "dest": subjects.bells(self._pool), "headers_only": True
+            },
         }  # fmt: skip
 
 

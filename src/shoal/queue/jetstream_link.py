@@ -36,7 +36,7 @@ class Link:
         self._name = name
         self._wire: Wire | None = None
         self._numbers = itertools.count(1)
-        self._subscriptions: dict[int, tuple[str, OnMessage]] = {}
+        self._subscriptions: dict[int, tuple[str, str, OnMessage]] = {}
         self._kept: deque[bytes] = deque()
         self._kept_bytes = 0
         self._requests: dict[bytes, asyncio.Future[tuple[bytes, bytes]]] = {}
@@ -70,22 +70,24 @@ class Link:
         """What waits to be written to the server."""
         return self._kept_bytes + (self._wire.unsent_bytes() if self._wire is not None else 0)
 
-    def subscribe(self, subject: str, on_message: OnMessage) -> int:
-        """`on_message` is called for each message, on the loop, and must neither wait nor raise."""
+    def subscribe(self, subject: str, on_message: OnMessage, group: str = "") -> int:
+        """`on_message` is called for each message, on the loop, and must neither wait nor raise. Of those who
+        subscribe as one `group` each message goes to one."""
         number = next(self._numbers)
-        self._subscriptions[number] = (subject, on_message)
+        self._subscriptions[number] = (subject, group, on_message)
         if self._wire is not None:
-            self._wire.write(f"SUB {subject} {number}\r\n".encode())
+            self._wire.write(_sub(subject, group, number))
         return number
 
-    async def unsubscribe(self, number: int) -> None:
+    async def unsubscribe(self, *numbers: int) -> None:
         """What the server had sent before has been handed on when this returns."""
         wire = self._wire
         if wire is not None:
-            wire.write(f"UNSUB {number}\r\n".encode())
+            wire.write("".join(f"UNSUB {number}\r\n" for number in numbers).encode())
             with contextlib.suppress(TimeoutError, ConnectionError):
                 await wire.round_trip(HANDSHAKE_S)
-        self._subscriptions.pop(number, None)
+        for number in numbers:
+            self._subscriptions.pop(number, None)
 
     def publish(self, subject: str, payload: bytes = b"", reply: str = "") -> None:
         head = f"PUB {subject} {reply} {len(payload)}\r\n" if reply else f"PUB {subject} {len(payload)}\r\n"
@@ -212,8 +214,8 @@ class Link:
                     raise _TurnedAway(_no_room(word, address)) from None
                 raise
         self.max_payload = info.max_payload
-        for number, (subject, _) in self._subscriptions.items():
-            wire.write(f"SUB {subject} {number}\r\n".encode())
+        for number, (subject, group, _) in self._subscriptions.items():
+            wire.write(_sub(subject, group, number))
         for message in self._kept:
             wire.write(message)
         self._kept.clear()
@@ -235,7 +237,7 @@ class Link:
         if subscription is None:
             return
         try:
-            subscription[1](subject, reply, headers, payload)
+            subscription[2](subject, reply, headers, payload)
         except Exception:
             log.exception("a message of the queue could not be used", extra=logs.fields(subject=subject.decode()))
 
@@ -253,6 +255,10 @@ def _no_room(word: str, address: Address) -> str:
     """`maximum connections exceeded` is what a server says that has as many as its configuration allows."""
     advice = "; its max_connections changes it" if "maximum connections" in word.lower() else ""
     return f"the queue server {address} does not take us: {word}{advice}"
+
+
+def _sub(subject: str, group: str, number: int) -> bytes:
+    return f"SUB {subject} {group} {number}\r\n".encode() if group else f"SUB {subject} {number}\r\n".encode()
 
 
 def _refused(error: InvalidInput | ssl.SSLCertVerificationError, address: Address) -> str:

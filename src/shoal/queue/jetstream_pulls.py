@@ -104,10 +104,19 @@ class Pulls:
         line = self._lines.get(name)
         return line is not None and _USUAL in line.requests
 
-    def last_place(self, name: str) -> int:
-        """In the stream, of the job of a line that last came here; 0 where none did."""
+    def last_place(self, name: str) -> tuple[int, int]:
+        """In the stream, of the job of a line that last came here, and how many were left; 0 where none did."""
         line = self._lines.get(name)
-        return place_of(line.last_ack)[0] if line is not None and line.last_ack else 0
+        return place_of(line.last_ack) if line is not None and line.last_ack else (0, 0)
+
+    def least_served(self, name: str) -> int | None:
+        """How far the class of a line was served that was served least far; None for a line without classes."""
+        line = self._lines.get(name)
+        return None if line is None or line.classed_at is None else line.served["interactive"].least
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     def heard_s(self, name: str) -> float:
         """How long ago another node last told what it took of a line of classes."""

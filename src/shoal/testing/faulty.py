@@ -3,14 +3,15 @@
 Everything it does is within the contract: whoever works on top of it must answer every job once all the same.
 """
 
+import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from shoal.protocol.envelope import Chunk, Job, Priority
 from shoal.protocol.errors import QueueFull, ShoalError
-from shoal.queue import Delivery, Depth, Inbox, Listener, Queue
+from shoal.queue import Bounds, Delivery, Depth, Inbox, Listener, Queue
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +68,12 @@ class FaultyQueue:
     async def pull(self, line: str, *, max_jobs: int, max_bytes: int, wait_s: float) -> list[Delivery]:
         deliveries = await self._inner.pull(line, max_jobs=max_jobs, max_bytes=max_bytes, wait_s=wait_s)
         return [_FaultyDelivery(self, self._faults, delivery) for delivery in deliveries]
+
+    async def pull_any(
+        self, wanted: Mapping[str, Bounds], *, wait_s: float, stop: asyncio.Event
+    ) -> tuple[str, list[Delivery]]:
+        line, deliveries = await self._inner.pull_any(wanted, wait_s=wait_s, stop=stop)
+        return line, [_FaultyDelivery(self, self._faults, delivery) for delivery in deliveries]
 
     async def depths(self) -> dict[str, Depth]:
         return await self._inner.depths()
