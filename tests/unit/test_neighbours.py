@@ -8,7 +8,7 @@ import pytest
 from shoal.catalog.shared import key_of
 from shoal.node.cost import Cost, Learner
 from shoal.node.line import Known
-from shoal.node.neighbours import REFUSE_AFTER_S
+from shoal.node.neighbours import EARLIER, REFUSE_AFTER_S
 from shoal.node.parting import HEARD_AFTER_S
 from shoal.node.peers import Peers
 from shoal.node.scheduler import Scheduler
@@ -62,7 +62,7 @@ def test_an_idle_node_asks_at_once_and_a_busy_one_just_before_it_is_free():
     assert len(world.do.pulls) == 1
     world.arrive(world.ticket("1", texts=50))
     assert len(world.do.pulls) == 1
-    assert world.do.wakes[-1] == pytest.approx(world.running.due_at)
+    assert world.do.wakes[-1] == pytest.approx(world.running.due_at - EARLIER * 0.1)
     world.scheduler.tick(world.do.wakes[-1])
     assert len(world.do.pulls) == 2
 
@@ -112,11 +112,12 @@ def test_no_more_than_one_window_is_sent_ahead_of_one_that_is_overdue():
     world.arrive(world.ticket("ahead"))
     asked = len(world.do.pulls)
     replica = world.line.replicas[0]
-    world.scheduler.tick(replica.due_at + 0.001)
+    due_at = replica.busy_with.due_at
+    world.scheduler.tick(due_at + 0.001)
     assert len(world.do.pulls) == asked
     first = [key for key, flight in replica.flying.items() if flight.ticket.id == "running"]
-    world.scheduler.answered(replica.worker, answer(first, seen=2, backlog=1), replica.due_at + 0.002)
-    world.scheduler.tick(replica.due_at)
+    world.scheduler.answered(replica.worker, answer(first, seen=2, backlog=1), due_at + 0.002)
+    world.scheduler.tick(replica.busy_with.due_at)
     assert len(world.do.pulls) == asked + 1
 
 

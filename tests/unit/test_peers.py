@@ -28,7 +28,20 @@ def test_others_count_and_oneself_does_not():
         peers.told(told, NOW)
     assert peers.count(NOW) == 3
     assert peers.holders("m", NOW) == 2
-    assert peers.loading(NOW) == 1
+
+
+def test_devices_and_loads_are_counted_one_by_one():
+    peers = Peers("me")
+    loading = {
+        "m": ModelStatus(state="loading"),
+        "n": ModelStatus(state="loading"),
+        "o": ModelStatus(state="ready"),
+    }
+    peers.told(NodeStatus(node="a", places=4, models=loading), NOW)
+    peers.told(NodeStatus(node="b"), NOW)
+    peers.told(NodeStatus(node="leaves", places=8, draining=True), NOW)
+    peers.told(NodeStatus(node="me", places=16, models=loading), NOW)
+    assert (peers.devices(NOW), peers.loading(NOW)) == (5, 2)
 
 
 def test_a_node_that_leaves_or_falls_silent_holds_nothing_any_more():

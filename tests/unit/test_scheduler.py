@@ -410,7 +410,7 @@ def test_footprints_that_grow_past_the_budget_push_an_idle_model_out():
     world = World(memory=9000, sizes={"a": 4000, "b": 4000})
     first, second = world.load("a"), world.load("b")
     world.now += 60
-    world.scheduler.measured_footprint(second, 6000)
+    world.scheduler.measured_footprint(second, 6000, NOW)
     world.scheduler.check(world.now)
     assert len(world.do.retired) == 1
     assert world.do.retired[0] in (first, second)

@@ -112,6 +112,10 @@ class Agent:
         return {name: sum(len(each.shelf.held) for each in line.replicas) for name, line in lines if line.replicas}
 
     @property
+    def places(self) -> int:
+        return len(self._settings.devices)
+
+    @property
     def memory_budget_bytes(self) -> int:
         return self._settings.memory_bytes
 
@@ -140,8 +144,7 @@ class Agent:
         await self._queue.stop_pulling()
         until = self._loop.time() + within_s
         while self.scheduler.tickets and self._loop.time() < until:
-            for ticket in self.scheduler.let_go_unbegun():
-                self._hands.give_back(ticket)
+            self.scheduler.parting.let_go(self.scheduler.lines.values())
             await asyncio.sleep(0.02)
         await self.stop()
 
@@ -262,9 +265,12 @@ class Agent:
             self._lacking = lacking
             log.info("not ready" if lacking else "ready", extra=logs.fields(lacking=lacking or "nothing"))
         for number, worker in list(self._hands.workers.items()):
+            replica = self.scheduler.workers.get(number)
+            if replica is None or not replica.may_have_grown:
+                continue
             # Linux walks the process's pages for this: milliseconds that no request should wait for.
             if footprint := await asyncio.to_thread(worker.footprint_bytes):
-                self.scheduler.measured_footprint(number, footprint)
+                self.scheduler.measured_footprint(number, footprint, time.time())
         if (turns := self._hands.own_turns) is not None:
             turns.reclaim({worker.pid for worker in self._hands.workers.values()}.__contains__)
         self.scheduler.check(time.time())

@@ -1,5 +1,6 @@
 """What the scheduler may ask to be done. The agent does it; tests record it."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from shoal.catalog import Model
@@ -7,6 +8,7 @@ from shoal.node.tickets import Ticket
 from shoal.protocol.errors import ShoalError
 from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item
+from shoal.queue import Bounds
 
 
 class Effects(Protocol):
@@ -14,6 +16,12 @@ class Effects(Protocol):
 
     def pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
         """Ask the queue for work; `pulled` follows, once."""
+
+    def pull_any(self, device: str, wanted: Mapping[str, Bounds]) -> None:
+        """Ask the queue for work of one of these lines, for a device that they share; `pulled_any` follows."""
+
+    def pull_anew(self, device: str) -> None:
+        """What is wanted for it is no longer the same: such a pull ends as soon as it can."""
 
     def launch(self, model: str, profile: Profile) -> int:
         """Start a process that loads `model` with these settings; its number. `loaded`, `load_failed` or `died`

@@ -30,7 +30,7 @@ class Feeding:
 
         Idle ones leave one another their share of what waits, and so do, after them, those that are busy.
         """
-        for replica in sorted(line.ready, key=_fullness):
+        for replica in sorted(line.ready, key=lambda replica: (_fullness(replica), replica.busy_with.due_at)):
             if self._may_suspect(line, replica):
                 if not replica.flying:
                     self._send_suspect(line, replica, now)

@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -31,7 +31,7 @@ from shoal.protocol.envelope import Chunk
 from shoal.protocol.errors import InternalError, ShoalError
 from shoal.protocol.facts import Profile
 from shoal.protocol.items import Item, Output
-from shoal.queue import Delivery, Queue
+from shoal.queue import Bounds, Delivery, Queue
 from shoal.queue.board import Board
 from shoal.runtimes.turns import Turns
 
@@ -66,6 +66,7 @@ class Hands:
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: set[asyncio.Task[None]] = set()  # one for each runtime process
+        self._ends: dict[str, asyncio.Event] = {}  # of pulls for a device
         self._wake_at: float | None = None
         self._wake_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -100,6 +101,14 @@ class Hands:
     def pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
         if not self.draining:
             self.spawn(self._pull(line, max_jobs, max_bytes))
+
+    def pull_any(self, device: str, wanted: Mapping[str, Bounds]) -> None:
+        if not self.draining:
+            self._ends[device] = asyncio.Event()
+            self.spawn(self._pull_any(device, wanted, self._ends[device]))
+
+    def pull_anew(self, device: str) -> None:
+        self._ends[device].set()
 
     def launch(self, model: str, profile: Profile) -> int:
         number = next(self._numbers)
@@ -203,6 +212,17 @@ class Hands:
     async def _pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
         asked = self._loop.time()
         deliveries = await self._queue.pull(line, max_jobs=max_jobs, max_bytes=max_bytes, wait_s=PARKED_PULL_S)
+        tickets, waiting = await self._open(line, deliveries, asked)
+        self.scheduler.pulled(line, tickets, time.time(), waiting)
+
+    async def _pull_any(self, device: str, wanted: Mapping[str, Bounds], end: asyncio.Event) -> None:
+        asked = self._loop.time()
+        line, deliveries = await self._queue.pull_any(wanted, wait_s=PARKED_PULL_S, stop=end)
+        tickets, waiting = await self._open(line, deliveries, asked)
+        self.scheduler.pulled_any(device, line, tickets, time.time(), waiting)
+
+    async def _open(self, line: str, deliveries: list[Delivery], asked: float) -> tuple[list[Ticket], int]:
+        """As tickets; and how many other nodes have nothing to do, where that matters."""
         came = self._loop.time()
         tickets: list[Ticket] = []
         for delivery in deliveries:
@@ -223,8 +243,7 @@ class Hands:
         if tickets:
             self.scheduler.took(line, came - asked, self._loop.time() - came)
         is_large = any(len(ticket.unsent) >= LEAST_SHARED_ITEMS for ticket in tickets)
-        waiting = await self._others_waiting(line) if is_large else 0
-        self.scheduler.pulled(line, tickets, time.time(), waiting)
+        return tickets, await self._others_waiting(line) if is_large else 0
 
     async def _find_out(self, delivery: Delivery) -> None:
         """A gateway knows an adapter that this node has not heard of: 1. it is looked up, 2. left to a node that

@@ -170,9 +170,10 @@ class Line:
         batches = math.ceil(max(1.0, len(lengths) / profile.batch_items, computed / profile.batch_tokens))
         return (batches * cost.a + cost.b * computed) / profile.streams
 
-    def hand(self, now: float) -> pulling.Hand:
-        """What waits here, and who computes it."""
-        devices = tuple(pulling.Device(replica.profile.streams, replica.free_at(now)) for replica in self.replicas)
+    def hand(self, now: float, on: Replica | None = None) -> pulling.Hand:
+        """What waits here, and who computes it: all replicas, or one."""
+        replicas = self.replicas if on is None else [on]
+        devices = tuple(pulling.Device(replica.profile.streams, replica.free_at(now)) for replica in replicas)
         able = self.waiting.count(self.can_compute)
         return pulling.Hand(
             devices=devices or (pulling.Device(self.profile.streams),),
@@ -195,7 +196,7 @@ class Line:
             waiting_tokens=self.tokens_of(able),
             linger_until=self.linger_until,
             sent_at=replica.sent_at,
-            due_at=replica.due_at,
+            due_at=replica.busy_with.due_at,
         )
 
     def forget(self, ticket: Ticket, now: float) -> list[tuple[Replica, list[int]]]:

@@ -11,6 +11,7 @@ from shoal.node.devices import on_device
 from shoal.node.effects import Effects
 from shoal.node.line import Line
 from shoal.node.memory import Memory
+from shoal.node.occupancy import Occupancy
 from shoal.node.peers import Peers
 from shoal.node.replica import Replica
 from shoal.node.settings import Settings
@@ -39,6 +40,7 @@ class Loading:
     ) -> None:
         self._do = effects
         self._devices, self._target_s = settings.devices, settings.latency_s
+        self.occupancies = {device: Occupancy(device) for device in settings.devices}
         self._lines, self._workers, self._tickets = lines, workers, tickets
         self._memory = Memory(settings.memory_bytes, lines, peers)
         self.closing = False
@@ -64,7 +66,9 @@ class Loading:
         elif plan.verdict == "load":
             profile = on_device(line.asked, device, self._devices)
             worker = self._do.launch(line.model.name, profile)
-            self._workers[worker] = replica = Replica(line, worker, device, profile, now, self._target_s)
+            self._workers[worker] = replica = Replica(
+                line, worker, profile, now, self.occupancies[device], self._target_s
+            )
             line.replicas.append(replica)
         elif plan.until is not None:
             self._do.wake_at(plan.until)
@@ -86,6 +90,15 @@ class Loading:
         oldest_s = now - line.waiting.oldest
         return placement.is_worth_a_load(wait, oldest_s, line.known.load_s, self._target_s)  # 3
 
+    @property
+    def held(self) -> int:
+        """Replicas here, whatever they are doing."""
+        return len(self._workers)
+
+    def under_way(self) -> int:
+        """Replicas that are being loaded."""
+        return sum(replica.status == "loading" for replica in self._workers.values())
+
     def room_for(self, line: Line, now: float) -> residency.Plan:
         """What it would take to hold one replica of the line."""
         return self._memory.room_for(line, now)
@@ -99,7 +112,7 @@ class Loading:
 
     def failed(self, replica: Replica, error: ShoalError, permanent: bool, now: float) -> None:
         """Permanent, or tried often enough: everyone who waits is told, unless others serve them."""
-        self.gone(replica)
+        self.gone(replica, now)
         line = replica.line
         line.load_attempts += 1
         if isinstance(error, ResourceExhausted):
@@ -127,9 +140,10 @@ class Loading:
         replica.status = "stopping"
         self._do.retire(replica.worker)
 
-    def gone(self, replica: Replica) -> None:
+    def gone(self, replica: Replica, now: float) -> None:
         """Its process is gone."""
         self._workers.pop(replica.worker, None)
+        replica.gone(now)
         line = replica.line
         line.replicas.remove(replica)
         if not line.replicas and line.successor is not None:

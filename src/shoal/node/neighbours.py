@@ -5,19 +5,26 @@ Part of the scheduler: the decisions themselves are `pulling`'s, `shares`' and `
 nothing of it happens, but that lines are pulled from early.
 """
 
+from collections import deque
+
 from shoal.node import placement, pulling, shares
 from shoal.node.effects import Effects
 from shoal.node.feeding import Feeding
 from shoal.node.line import Line
 from shoal.node.loading import Loading
+from shoal.node.occupancy import Occupancy
 from shoal.node.peers import Peers
 from shoal.node.settings import Settings
 from shoal.node.tickets import Ticket
-from shoal.queue import Depth
+from shoal.queue import Bounds, Depth
 
 CLAIM_S = 10.0
 """How long a claimed line is left to its claimer, besides twice what the load is known to take."""
 EVICT_AFTER_S = 0.02
+HEARD_WITHIN_S = 0.5
+"""What became of a claim, and the load that follows."""
+SPREAD_S = 0.002
+"""A node waits so much longer before it claims a load for each replica that it has."""
 REFUSE_AFTER_S = 2.0
 ASK_EVERY = 0.05
 AT_WORK = 0.1
@@ -44,7 +51,8 @@ class Neighbours:
     ) -> None:
         self._do, self._peers, self._tickets = effects, peers, tickets
         self._feeding, self._loading = feeding, loading
-        self._target_s = settings.latency_s
+        self._target_s, self._devices = settings.latency_s, len(settings.devices)
+        self._claimed: deque[float] = deque()
         self.round_trip_s = 0.0
         """To the queue and back, as lately measured."""
 
@@ -64,13 +72,16 @@ class Neighbours:
         """Ask the queue for jobs of this line, or see to it that we will."""
         if line.pulling or not self.may_pull(line, now):
             return
+        shared = [replica.busy_with for replica in line.ready if self._is_shared(replica.busy_with, now)]
+        if shared:
+            for busy_with in shared:
+                if busy_with.wanted and line.model.name not in busy_with.wanted:
+                    self._do.pull_anew(busy_with.device)
+                self.pull_for(busy_with, now)
+            return
         cost = line.learner.cost
         if self._peers.holders(line.model.name, now):
-            lead_s = self.round_trip_s + line.open_s + line.tokenize_s + EARLIER * self._target_s
-            job_tokens = 1.0 if line.profile.pads else line.job_tokens  # those that come are alike, short or long
-            pull = pulling.among_others(
-                line.hand(now), cost, line.padding, job_tokens, self._target_s, lead_s, now
-            )
+            pull = self._just_in_time(line, line.hand(now), self._lead_s(line), now)
             size_bytes = pull.tokens / line.tokens_per_body_byte
         else:
             pull = pulling.alone(line.hand(now), cost)
@@ -80,6 +91,41 @@ class Neighbours:
             self._do.pull(line.model.name, pull.jobs, int(size_bytes))
         elif pull.wait_until is not None:
             self._do.wake_at(pull.wait_until)
+
+    def pull_for(self, busy_with: Occupancy, now: float) -> None:
+        """Ask the queue for jobs of one of the lines that share a device, whichever has waited longest, once the
+        device is nearly free; or see to it that we will."""
+        if busy_with.wanted or not self._is_shared(busy_with, now):
+            return
+        lead_s = self.round_trip_s + max(self._lead_s(replica.line) for replica in busy_with.replicas)
+        if busy_with.due_at > now + lead_s:
+            self._do.wake_at(busy_with.due_at - lead_s)
+            return
+        able = [r for r in busy_with.replicas if r.status == "ready" and self._may_share(r.line, now)]
+        wanted: dict[str, Bounds] = {}
+        for replica in able:
+            line = replica.line
+            pull = self._just_in_time(line, line.hand(now, replica), lead_s, now)
+            if not pull.jobs:
+                return  # it has enough to do, or nobody knows how long it takes
+            wanted[line.model.name] = Bounds(pull.jobs, int(pull.tokens / line.tokens_per_body_byte))
+        if wanted:
+            busy_with.wanted = frozenset(wanted)
+            self._do.pull_any(busy_with.device, wanted)
+
+    def _is_shared(self, busy_with: Occupancy, now: float) -> bool:
+        """Where other nodes take from the same lines, those of one device are pulled from together."""
+        return len(busy_with.replicas) > 1 and self._peers.count(now) > 0
+
+    def _may_share(self, line: Line, now: float) -> bool:
+        return not (line.pulling or line.is_private) and self.may_pull(line, now)
+
+    def _just_in_time(self, line: Line, hand: pulling.Hand, lead_s: float, now: float) -> pulling.Pull:
+        job_tokens = 1.0 if line.profile.pads else line.job_tokens  # those that come are alike, short or long
+        return pulling.among_others(hand, line.learner.cost, line.padding, job_tokens, self._target_s, lead_s, now)
+
+    def _lead_s(self, line: Line) -> float:
+        return self.round_trip_s + line.open_s + line.tokenize_s + EARLIER * self._target_s
 
     def may_pull(self, line: Line, now: float) -> bool:
         """A line whose model is not here is left to others, unless there are none or we said that we take it."""
@@ -95,39 +141,62 @@ class Neighbours:
         """Jobs wait in it: claim its load, if it is nobody's or would be worth it.
 
         1. It is ours, claimed, or what waits is not worth a load beside those that hold it: no.
-        2. There is room for it: yes.
-        3. Others would have to go, or there is no room: only if no other node has claimed it in a moment. Who can
-           never hold it claims it late, to refuse it, so that nobody waits in vain.
+        2. Others hold it, so that nobody waits for us alone: yes, if there is room or can be.
+        3. Nobody does: yes, the sooner the less we hold, so that models spread over the nodes. If others would
+           have to go, only if no other node has claimed it in a moment. Who can never hold it claims it late, to
+           refuse it, so that nobody waits in vain.
         """
         if self.may_pull(line, now) or line.has_failed(now) or not self._is_worth_a_load(line, depth, now):
             line.take_at = 0.0  # 1
             return
         plan = self._loading.room_for(line, now)
-        if plan.verdict != "load" or plan.evict:  # 3
-            patience = EVICT_AFTER_S if plan.evict else REFUSE_AFTER_S
-            line.take_at = line.take_at or now + patience
-            if now < line.take_at:
-                self._do.wake_at(line.take_at)
-                return
+        if self._peers.holders(line.model.name, now):  # 2
+            if plan.verdict == "load":
+                self._claim(line, now)
+            return
+        if plan.verdict != "load":  # 3
+            patience = REFUSE_AFTER_S
+        else:
+            patience = EVICT_AFTER_S if plan.evict else SPREAD_S * (self._loading.held + self._claims(now))
+        line.take_at = line.take_at or now + patience
+        if now < line.take_at:
+            self._do.wake_at(line.take_at)
+            return
         line.take_at = 0.0
-        self._do.claim(line.model.name, now + _claim_s(line))  # 2, 3
+        self._claim(line, now)
+
+    def _claim(self, line: Line, now: float) -> None:
+        self._claimed.append(now)
+        self._do.claim(line.model.name, now + _claim_s(line))
+
+    def _claims(self, now: float) -> int:
+        """Of which nothing has been heard yet, perhaps."""
+        while self._claimed and now - self._claimed[0] > HEARD_WITHIN_S:
+            self._claimed.popleft()
+        return len(self._claimed)
 
     def _is_worth_a_load(self, line: Line, depth: Depth | None, now: float) -> bool:
         """1. Another node has claimed it, its model is gone from here, or we have not yet heard who holds it: no.
-        2. Nobody holds it: yes. 3. The wait of what waits, by those that hold it, is long, and there are not loads
-        enough."""
+        2. Nobody holds it: yes. 3. Something is being loaded here: one at a time. 4. Its jobs wait for those that
+        hold it, who are busier than we: yes. 5. What waits is much for those that hold it, and others do not load.
+        """
         name = line.model.name
         if self._peers.is_claimed(name, now) or line.removed_at or not self._peers.are_known:
             return False  # 1
         holders = self._peers.holders(name, now)
         if not holders:
             return True  # 2
-        if depth is None or not placement.may_load(self._peers.loading(now), self._peers.count(now) + 1):
+        if depth is None or self._loading.under_way() or self._claims(now):
+            return False  # 3
+        waited, theirs = self._peers.waited_s(name, now), self._peers.least_busy_holder(name, now)
+        if placement.would_relieve(waited, theirs, self._peers.own_busy, self._target_s):
+            return True  # 4
+        if not placement.may_load(self._peers.loading(now), self._peers.devices(now) + self._devices):
             return False
         tokens = depth.size_bytes * line.tokens_per_body_byte
         streams = holders * line.profile.streams
         wait = placement.predicted_wait(tokens, line.learner.cost, line.profile.batch_tokens, streams)
-        return placement.is_worth_a_load(wait, now - depth.oldest, line.known.load_s, self._target_s)  # 3
+        return placement.is_worth_a_load(wait, now - depth.oldest, line.known.load_s, self._target_s)  # 5
 
     def belongs_elsewhere(self, line: Line, now: float) -> bool:
         """Its model went from here, and others have it."""

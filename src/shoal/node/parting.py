@@ -1,8 +1,11 @@
-"""What becomes of the jobs of a model that was removed from this node: others that have it get them, once.
+"""What becomes of the jobs of a model that was removed from this node: others that have it get them, once; and of
+those for which nothing was begun yet when the node ends.
 
 Part of the scheduler. Whether others have it shows on the board: a note that we took down is put up again by
 whoever holds the model too.
 """
+
+from collections.abc import Iterable
 
 from shoal.node.effects import Effects
 from shoal.node.feeding import Feeding
@@ -39,6 +42,14 @@ class Parting:
                 self._tickets.pop(ticket.id, None)
                 self._do.give_back(ticket)  # 2
         self._loading.refuse_all(line, ModelNotFound(f"{line.model.name} was removed"))  # 3
+
+    def let_go(self, lines: Iterable[Line]) -> None:
+        """The node ends: what waits for models that are not in memory is left to others."""
+        for line in lines:
+            if line.status in ("absent", "loading"):
+                for ticket in line.waiting.clear():
+                    self._tickets.pop(ticket.id, None)
+                    self._do.give_back(ticket)
 
     def is_others(self, delivery: Delivery) -> bool:
         """Whether a job for a model that is not here is to go back: others have it, and it did not come back

@@ -42,10 +42,14 @@ class Peers:
         self._fleet = Fleet(SILENT_AFTER_S, listening_s)
         self._claims: dict[str, Claim] = {}
         self._offered: set[str] = set()
+        self.own_busy = 0.0
+        """Share of this node's devices' time over the last seconds, as it told."""
 
     def told(self, status: NodeStatus, now: float) -> None:
         if status.node != self.node:
             self._fleet.told(status, now)
+        else:
+            self.own_busy = _busy(status)
 
     def noted(self, key: str, note: bytes | None) -> tuple[Literal["won", "lost"], str] | None:
         """What became of our claim to a line, where the note is one."""
@@ -89,17 +93,37 @@ class Peers:
 
     def holders(self, line: str, now: float) -> int:
         """Other nodes that hold the line's model in memory, or soon will."""
-        return sum(_holds(status, line) for status in self._fleet.nodes(now) if not status.draining)
+        return len(self._holders(line, now))
+
+    def _holders(self, line: str, now: float) -> list[NodeStatus]:
+        return [status for status in self._fleet.nodes(now) if not status.draining and _holds(status, line)]
+
+    def least_busy_holder(self, line: str, now: float) -> float:
+        """Share of its devices' time over the last seconds; 1 where there is no holder."""
+        return min(map(_busy, self._holders(line, now)), default=1.0)
+
+    def waited_s(self, line: str, now: float) -> float:
+        """How long jobs lately waited for those that hold it."""
+        waits = [holder.lines[line].wait_s for holder in self._holders(line, now) if line in holder.lines]
+        return max(waits, default=0.0)
+
+    def devices(self, now: float) -> int:
+        """Of the other nodes."""
+        return sum(status.places for status in self._fleet.nodes(now) if not status.draining)
 
     def loading(self, now: float) -> int:
-        """Other nodes that load some model."""
-        nodes = self._fleet.nodes(now)
-        return sum(any(m.state == "loading" for m in status.models.values()) for status in nodes)
+        """Models that they load."""
+        statuses = self._fleet.nodes(now)
+        return sum(model.state == "loading" for status in statuses for model in status.models.values())
 
     def is_claimed(self, line: str, now: float) -> bool:
         """Whether another node is about to load it."""
         claim = self._claims.get(line)
         return claim is not None and claim.node != self.node and now < claim.until
+
+
+def _busy(status: NodeStatus) -> float:
+    return sum(line.busy_share for line in status.lines.values()) / status.places
 
 
 def _holds(status: NodeStatus, line: str) -> bool:

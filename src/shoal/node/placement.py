@@ -9,6 +9,10 @@ SETTLED_S = 1.0
 """A burst that is over sooner is not worth more replicas, however fast they load."""
 
 
+BUSY, SPARE = 0.7, 0.2
+"""Shares of its devices' time: who is that busy wants relief, from somebody who is so much less busy."""
+
+
 def predicted_wait(tokens: float, cost: Cost, batch_tokens: int, streams: int) -> float:
     """Seconds until `tokens` are computed, in full micro-batches on so many streams."""
     if not tokens:
@@ -27,6 +31,15 @@ def is_worth_a_load(wait_s: float, oldest_s: float, load_s: float, target_s: flo
     if wait_s < TRIGGER_OF_TARGET * target_s:
         return False  # 1
     return wait_s >= load_s or oldest_s >= min(load_s, SETTLED_S)  # 2, 3
+
+
+def would_relieve(waited_s: float, theirs: float, ours: float, target_s: float) -> bool:
+    """Whether a node that is busy for a share `ours` of its time should hold a model too whose jobs lately waited
+    so long for those that hold it, of which the least busy one is so for a share `theirs`.
+
+    What waits of one model says little where a device is busy with many.
+    """
+    return waited_s >= TRIGGER_OF_TARGET * target_s and theirs >= BUSY and ours + SPARE <= theirs
 
 
 def may_load(loading: int, devices: int) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.node import pulling
 from shoal.node.adapters import Shelf
+from shoal.node.occupancy import Occupancy, Window
 from shoal.node.tickets import Ticket
 from shoal.protocol.facts import Profile
 
@@ -33,22 +34,21 @@ class Flight(msgspec.Struct, frozen=True):
     window: int = 0
 
 
-class Window(msgspec.Struct):
-    """One that is not answered in full: how many items are left of it, and what was predicted, in seconds."""
-
-    left: int
-    takes_s: float
-    due_at: float
-
-
 class Replica:
-    """`device` is the name of one of the node's devices, `target_s` the node's latency target."""
+    """`busy_with` is what all replicas on its device have to do, `target_s` the node's latency target."""
 
     def __init__(
-        self, line: "Line", worker: int, device: str, profile: Profile, now: float, target_s: float = 0.1
+        self,
+        line: "Line",
+        worker: int,
+        profile: Profile,
+        now: float,
+        busy_with: Occupancy,
+        target_s: float,
     ) -> None:
-        self.line, self.worker, self.device, self.profile = line, worker, device, profile
-        self._target_s = target_s
+        self.line, self.worker, self.profile = line, worker, profile
+        self.busy_with, self._target_s = busy_with, target_s
+        busy_with.replicas.append(self)
         self.status: Literal["loading", "ready", "yielding", "stopping"] = "loading"
         self.flying: dict[int, Flight] = {}
         self.backlog = 0.0  # micro-batches' worth at the runtime, as last heard and as sent since
@@ -58,7 +58,13 @@ class Replica:
         self.open: dict[int, Window] = {}  # by number, the oldest first
         self.launched_at = self.last_used = self.last_heard = now
         self.loaded_at = 0.0
+        self.measured_at = 0.0  # when its memory last was
         self.shelf = Shelf()
+
+    @property
+    def device(self) -> str:
+        """The name of one of the node's devices."""
+        return self.busy_with.device
 
     @property
     def name(self) -> str:
@@ -70,14 +76,14 @@ class Replica:
         return self.status == "loading" or bool(self.flying)
 
     @property
+    def may_have_grown(self) -> bool:
+        """Whether it did anything since its memory was last measured."""
+        return self.busy or self.last_used >= self.measured_at
+
+    @property
     def at_work(self) -> float:
         """Micro-batches' worth that it has."""
         return self.backlog if self.flying else 0.0
-
-    @property
-    def due_at(self) -> float:
-        """When it is predicted to have nothing left to do; 0 if it has nothing now."""
-        return next(reversed(self.open.values())).due_at if self.open else 0.0
 
     @property
     def running(self) -> Window | None:
@@ -85,10 +91,10 @@ class Replica:
         return next(iter(self.open.values()), None)
 
     def free_at(self, now: float) -> float:
-        """When it can use another window; infinity while nobody knows: its oldest one is late, or overdue and
-        another was sent ahead already."""
-        is_overdue = self.running is not None and self.running.due_at < now and len(self.open) > 1
-        return math.inf if is_overdue or self.is_late(now) else self.due_at
+        """When its device can use another window; infinity while nobody knows: the oldest one is late, or overdue
+        and another was sent ahead already."""
+        is_overdue = len(self.busy_with) > 1 and self.busy_with.is_overdue(now)
+        return math.inf if is_overdue or self.is_late(now) else self.busy_with.due_at
 
     def is_late(self, now: float) -> bool:
         """Whether its oldest window takes much longer than was predicted."""
@@ -96,25 +102,32 @@ class Replica:
 
     @property
     def late_at(self) -> float:
-        """From when on; never for one that has nothing to do."""
+        """From when on; never for one that has nothing to do. Beside others' it may end as late as they."""
         running = self.running
-        return pulling.late_at(running.due_at, running.takes_s, self._target_s) if running else math.inf
+        if running is None:
+            return math.inf
+        due_at = self.busy_with.due_at if len(self.busy_with) > len(self.open) else running.due_at
+        return pulling.late_at(due_at, running.takes_s, self._target_s)
 
     def opened(self, number: int, items: int, takes_s: float, now: float) -> None:
-        self.open[number] = Window(items, takes_s, max(now, self.due_at) + takes_s)
+        self.open[number] = window = Window(items, takes_s)
+        self.busy_with.sent(window, now)
 
     def settled(self, flights: Iterable[Flight], now: float) -> None:
-        """These came back: where the oldest window ends with them, the next is predicted anew."""
-        was_running = self.running
+        """These came back, computed or called back."""
         for flight in flights:
             window = self.open.get(flight.window)
             if window is not None:
                 window.left -= 1
                 if not window.left:
-                    del self.open[flight.window]
-        if self.running is not was_running:
-            for window in self.open.values():
-                window.due_at = now = now + window.takes_s
+                    self.busy_with.ended(self.open.pop(flight.window), now)
+
+    def gone(self, now: float) -> None:
+        """Its process is no more."""
+        self.busy_with.replicas.remove(self)
+        for window in self.open.values():
+            self.busy_with.ended(window, now)
+        self.open.clear()
 
     def ahead(self, ticket: Ticket) -> int:
         """Items of it that are here but not in the oldest window."""

@@ -51,14 +51,6 @@ class Scheduler:
         """The node ends: no model is loaded any more, a pinned one neither."""
         self._loading.closing = True
 
-    def let_go_unbegun(self) -> list[Ticket]:
-        """Tickets of models that are not in memory: the node ends, and others may take them up."""
-        lines = [line for line in self.lines.values() if line.status in ("absent", "loading")]
-        tickets = [ticket for line in lines for ticket in line.waiting.clear()]
-        for ticket in tickets:
-            self.tickets.pop(ticket.id, None)
-        return tickets
-
     def know(self, model: Model, profile: Profile, known: Known, now: float) -> None:
         """Make sure there is a record of `model` as it is now; loads nothing unless it is pinned.
 
@@ -133,6 +125,21 @@ class Scheduler:
                 ticket.delivery.give_back()
             return
         line.pulling = False
+        self._take(line, tickets, waiting, now)
+
+    def pulled_any(self, device: str, name: str, tickets: Sequence[Ticket], now: float, waiting: int = 0) -> None:
+        """A pull for all lines of a device ended, with jobs of the line `name` or without any ("")."""
+        busy_with = self._loading.occupancies[device]
+        busy_with.wanted = frozenset()
+        line = self.lines.get(name)
+        if line is not None:
+            self._take(line, tickets, waiting, now)
+        else:
+            for ticket in tickets:
+                ticket.delivery.give_back()
+        self.neighbours.pull_for(busy_with, now)
+
+    def _take(self, line: Line, tickets: Sequence[Ticket], waiting: int, now: float) -> None:
         for ticket in tickets:
             self._accept(line, ticket, waiting, now)
         if not line.wants_process:
@@ -239,7 +246,7 @@ class Scheduler:
         if replica.status == "loading":
             self.load_failed(worker, ModelLoadFailed("the runtime process died while loading"), False, now)
             return
-        self._loading.gone(replica)
+        self._loading.gone(replica, now)
         self.taking.died(replica, now)
         self._feeding.orphaned(replica.line, list(replica.flying.values()))
         self._advance(replica.line, now)
@@ -249,18 +256,21 @@ class Scheduler:
         """A process that was asked to stop is gone, and its memory is back."""
         replica = self.workers.get(worker)
         if replica is not None:
-            self._loading.gone(replica)
+            self._loading.gone(replica, now)
             self._load_waiting(now)
 
-    def measured_footprint(self, worker: int, footprint: int) -> None:
+    def measured_footprint(self, worker: int, footprint: int, now: float) -> None:
         replica = self.workers.get(worker)
         if replica is not None:
             replica.line.known.footprint_bytes = footprint
+            replica.measured_at = now
 
     def tick(self, now: float) -> None:
         """A time asked for with `wake_at` has come."""
+        for busy_with in self._loading.occupancies.values():
+            self.neighbours.pull_for(busy_with, now)
         for line in list(self._stirring):
-            if line.busy or line.pinned:
+            if line.busy or (line.pinned and len(line.ready) < len(self._settings.devices)):
                 self._advance(line, now)
             elif not line.take_at:
                 del self._stirring[line]

@@ -42,7 +42,7 @@ class Telling:
             memory_used_bytes=sum(status.memory_bytes for status in models.values()), models=models,
             lines=agent.records.tally.lines(in_hand, agent.adapters_held(), now),
             known_models=len(agent.scheduler.lines), lacking=agent.lacking(), draining=agent.draining,
-            objects=self._objects,
+            objects=self._objects, places=agent.places,
         )  # fmt: skip
 
     async def run(self, board: Board) -> None:

@@ -88,6 +88,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     known_models: int = 0
     lacking: str = ""
     draining: bool = False
+    places: int = 1
+    """Its devices, each of which may hold one replica of a model."""
     objects: str = ""
 
 

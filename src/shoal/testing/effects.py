@@ -5,6 +5,7 @@ Named as the fake it is: no process is started and nothing is sent.
 
 import itertools
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from shoal.protocol.facts import Facts, Profile
 from shoal.protocol.frames import Answer, Measured
 from shoal.protocol.items import Item, Output
 from shoal.protocol.tensors import Tensor
+from shoal.queue import Bounds
 from shoal.tasks import task_named
 from shoal.tasks.encode import EncodeRequest, Text
 
@@ -81,6 +83,8 @@ class Recorded:
     def __init__(self) -> None:
         self._workers = itertools.count(1)
         self.pulls: list[tuple[str, int]] = []
+        self.pulls_any: list[tuple[str, dict[str, Bounds]]] = []
+        self.pulled_anew: list[str] = []
         self.launched: list[str] = []
         self.retired: list[int] = []
         self.killed: list[int] = []
@@ -100,6 +104,12 @@ class Recorded:
 
     def pull(self, line: str, max_jobs: int, max_bytes: int) -> None:
         self.pulls.append((line, max_jobs))
+
+    def pull_any(self, device: str, wanted: Mapping[str, Bounds]) -> None:
+        self.pulls_any.append((device, dict(wanted)))
+
+    def pull_anew(self, device: str) -> None:
+        self.pulled_anew.append(device)
 
     def launch(self, model: str, profile: Profile) -> int:
         self.launched.append(model)
