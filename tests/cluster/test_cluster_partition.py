@@ -108,7 +108,7 @@ def spread(network: Network, home: Path, folder: Path):
         )
         for number, namespace in enumerate(network.nodes)
     ]
-    cluster = Cluster(nats, [Gateway("gateway", join, folder, free_port())], nodes)
+    cluster = Cluster(nats, [Gateway("gateway", join, folder, free_port())], nodes, folder)
     parts = [*cluster.gateways, *nodes]
     try:
         for part in parts:
