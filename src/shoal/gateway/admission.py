@@ -56,7 +56,9 @@ def timeout_of(headers: Headers, settings: GatewaySettings) -> float:
 
 
 def priority_of(headers: Headers) -> Priority:
-    raw = headers.get(b"x-shoal-priority", b"interactive").decode("latin-1")
+    if b"x-shoal-priority" not in headers:
+        return "interactive"
+    raw = headers[b"x-shoal-priority"].decode("latin-1")
     for known in get_args(Priority):
         if raw == known:
             return known  # type: ignore[no-any-return]

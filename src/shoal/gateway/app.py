@@ -68,6 +68,7 @@ class Gateway:
         self._settings = settings
         self._access = access or Access(settings.keys)
         self._in_flight = 0
+        metrics.IN_FLIGHT.set_function(lambda: self._in_flight)
         self._budget = BodyBudget(settings.max_in_flight_bytes)
         self._loop = asyncio.get_running_loop()  # to ask for it each time is a system call on Python 3.11
         self._ids = map(f"{secrets.token_hex(6)}{{:x}}".format, itertools.count(1))
@@ -134,7 +135,6 @@ class Gateway:
         self, target: routing.Target, headers: admission.Headers, leaving: Leaving, receive: Receive, send: Send
     ) -> int:
         self._in_flight += 1
-        metrics.IN_FLIGHT.set(self._in_flight)
         inbox: Inbox | None = None
         envelope: Envelope | None = None
         started = False
@@ -173,7 +173,6 @@ class Gateway:
                 inbox.close()
             body.release()
             self._in_flight -= 1
-            metrics.IN_FLIGHT.set(self._in_flight)
         if started:  # a stream that broke: the connection ends without its last chunk, which says so
             raise ConnectionError("the answer broke off")
         metrics.refused(refused.code)

@@ -4,41 +4,39 @@ What is counted is counted where it happens: a gateway's page and a node's each 
 tell of themselves (`shoal_node_…`) any page can show.
 """
 
-import functools
 from collections.abc import Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from shoal.observe.counting import Counts, Spread
 
 REGISTRY = CollectorRegistry()
 _SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120)
 
-REQUESTS = Counter("shoal_requests", "Requests answered.", ["route", "status"], registry=REGISTRY)
-REQUEST_SECONDS = Histogram(
-    "shoal_request_seconds", "From the last byte of a request's head to its answer.", ["route"],
-    buckets=_SECONDS, registry=REGISTRY,
-)  # fmt: skip
+_requests = Counts("shoal_requests", "Requests answered.", ["route", "status"], REGISTRY)
+_request_seconds = Spread(
+    "shoal_request_seconds", "From the last byte of a request's head to its answer.", "route", _SECONDS, REGISTRY
+)
 REFUSALS = Counter("shoal_refusals", "Requests refused, by the error's code.", ["code"], registry=REGISTRY)
 IN_FLIGHT = Gauge("shoal_requests_in_flight", "Requests admitted and not yet answered.", registry=REGISTRY)
 CONNECTIONS = Gauge("shoal_connections", "Open client connections.", registry=REGISTRY)
 QUEUE_JOBS = Gauge("shoal_queue_jobs", "Jobs waiting in a line.", ["model"], registry=REGISTRY)
 QUEUE_OLDEST = Gauge("shoal_queue_oldest_seconds", "Age of a line's oldest job.", ["model"], registry=REGISTRY)
-QUEUE_SECONDS = Histogram(
-    "shoal_queue_wait_seconds", "How long jobs had waited when a node took them.", ["model"],
-    buckets=_SECONDS, registry=REGISTRY,
+_queue_seconds = Spread(
+    "shoal_queue_wait_seconds", "How long jobs had waited when a node took them.", "model", _SECONDS, REGISTRY
+)
+_items = Counts("shoal_items", "Items answered, failed ones included.", ["model", "task"], REGISTRY)
+_tokens = Counts("shoal_tokens_computed", "Tokens computed, padding included.", ["model"], REGISTRY)
+_useful = Counts("shoal_tokens_useful", "Tokens computed, padding excluded.", ["model"], REGISTRY)
+_batches = Counts("shoal_batches", "Micro-batches computed.", ["model"], REGISTRY)
+_batch_items = Spread(
+    "shoal_batch_items", "Items in a micro-batch.", "model", (1, 2, 4, 8, 16, 32, 64, 128, 512), REGISTRY
+)
+_batch_fill = Spread(
+    "shoal_batch_fill", "Items or tokens of a micro-batch over what it may hold, whichever is fuller.", "model",
+    (0.1, 0.25, 0.5, 0.75, 0.9, 1), REGISTRY,
 )  # fmt: skip
-ITEMS = Counter("shoal_items", "Items answered, failed ones included.", ["model", "task"], registry=REGISTRY)
-TOKENS = Counter("shoal_tokens_computed", "Tokens computed, padding included.", ["model"], registry=REGISTRY)
-USEFUL = Counter("shoal_tokens_useful", "Tokens computed, padding excluded.", ["model"], registry=REGISTRY)
-BATCHES = Counter("shoal_batches", "Micro-batches computed.", ["model"], registry=REGISTRY)
-BATCH_ITEMS = Histogram(
-    "shoal_batch_items", "Items in a micro-batch.", ["model"],
-    buckets=(1, 2, 4, 8, 16, 32, 64, 128, 512), registry=REGISTRY,
-)  # fmt: skip
-BATCH_FILL = Histogram(
-    "shoal_batch_fill", "Items or tokens of a micro-batch over what it may hold, whichever is fuller.", ["model"],
-    buckets=(0.1, 0.25, 0.5, 0.75, 0.9, 1), registry=REGISTRY,
-)  # fmt: skip
-COMPUTE_SECONDS = Counter("shoal_compute_seconds", "Seconds of compute.", ["model"], registry=REGISTRY)
+_compute_seconds = Counts("shoal_compute_seconds", "Seconds of compute.", ["model"], REGISTRY)
 MODEL_STATE = Gauge("shoal_model_ready", "1 where a model is in memory.", ["model"], registry=REGISTRY)
 MODEL_BYTES = Gauge(
     "shoal_model_memory_bytes", "Measured memory of a model's process.", ["model"], registry=REGISTRY
@@ -69,23 +67,10 @@ _LINES = {
 }
 
 
-# Finding a metric by its labels takes longer than counting: those on everyone's way are found once.
-_requests = functools.cache(REQUESTS.labels)
-_request_seconds = functools.cache(REQUEST_SECONDS.labels)
-_items = functools.cache(ITEMS.labels)
-_batches = functools.cache(BATCHES.labels)
-_batch_items = functools.cache(BATCH_ITEMS.labels)
-_tokens = functools.cache(TOKENS.labels)
-_useful = functools.cache(USEFUL.labels)
-_batch_fill = functools.cache(BATCH_FILL.labels)
-_queue_seconds = functools.cache(QUEUE_SECONDS.labels)
-_compute_seconds = functools.cache(COMPUTE_SECONDS.labels)
-
-
 def answered(route: str, status: int, seconds: float) -> None:
     """Count one request."""
-    _requests(route, status).inc()
-    _request_seconds(route).observe(seconds)
+    _requests.add(1, route, str(status))
+    _request_seconds.add(seconds, route)
 
 
 def refused(code: str) -> None:
@@ -103,22 +88,22 @@ def refusals() -> dict[str, int]:
 
 def waited(model: str, seconds: float) -> None:
     """Count one job that a node took."""
-    _queue_seconds(model).observe(seconds)
+    _queue_seconds.add(seconds, model)
 
 
 def items(model: str, task: str, count: int) -> None:
     """Count the items of one answer."""
-    _items(model, task).inc(count)
+    _items.add(count, model, task)
 
 
 def batch(model: str, items: int, tokens: int, useful: int, fill: float, seconds: float) -> None:
     """Count one micro-batch: `useful` of its tokens were no padding."""
-    _batches(model).inc()
-    _batch_items(model).observe(items)
-    _batch_fill(model).observe(fill)
-    _tokens(model).inc(tokens)
-    _useful(model).inc(useful)
-    _compute_seconds(model).inc(seconds)
+    _batches.add(1, model)
+    _batch_items.add(items, model)
+    _batch_fill.add(fill, model)
+    _tokens.add(tokens, model)
+    _useful.add(useful, model)
+    _compute_seconds.add(seconds, model)
 
 
 def forget_nodes() -> None:
