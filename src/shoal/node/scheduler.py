@@ -97,6 +97,8 @@ class Scheduler:
     def line_has_work(self, name: str, now: float, depth: Depth | None = None) -> None:
         """A hint, or the depths, say that jobs wait. A line with no record is not ours."""
         line = self.lines.get(name)
+        if line is not None and line.pulling and line.replicas:
+            return  # which is told of them by its pull
         if line is not None and not line.is_private:
             self._stirring[line] = None
             self.neighbours.consider(line, depth, now)

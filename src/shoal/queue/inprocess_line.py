@@ -36,6 +36,8 @@ class Line:
            in PROMOTED_EVERY.
         3. Of one priority's sources the one whose first job has waited longest.
         """
+        if last in self._waits and len(self._waits) == 1:
+            return last
         if last is not None and (last[1] or any(size_class for _, size_class in self._waits)):  # 1
             if last in self._waits:
                 return last
