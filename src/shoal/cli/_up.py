@@ -135,7 +135,9 @@ class _Cluster:
         plan, url = self._plan, self._plan.queue.url
         if self._server is not None:
             command, url = self._server.command(), self._server.url
-            self._queue = [Child(Spec(name="queue", command=lambda _: command, tells_ready=False))]
+            environment = self._server.environment
+            spec = Spec(name="queue", command=lambda _: command, environment=environment, tells_ready=False)
+            self._queue = [Child(spec)]
             await self._listening(self._server)
         join = ["--nats", url, "--pool", plan.pool, "--log-format", plan.log_format]
         shared = {"objects": objects_url(plan.objects, _home(plan))}

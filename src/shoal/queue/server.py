@@ -74,11 +74,20 @@ class QueueServer:
         """What starts it, its configuration written. Raises InvalidInput without a binary."""
         return [str(find_binary(self.settings.binary)), "-c", str(self._write_config())]
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Half of the processors, which it shares with gateways and nodes: with all of them it wakes a thread for
+        each message, and takes half as much again. GOMAXPROCS, where it is set, goes before that."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return {"GOMAXPROCS": os.environ.get("GOMAXPROCS", str(max(1, cores // 2)))}
+
     def start(self) -> None:
         """Raises InvalidInput without a binary, QueueUnavailable, with its log, if it does not start."""
         command = self.command()
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stderr=log, stdout=log, start_new_session=True)  # noqa: S603
+            self.process = subprocess.Popen(  # noqa: S603
+                command, env=os.environ | self.environment, stderr=log, stdout=log, start_new_session=True
+            )
         until = time.monotonic() + READY_WITHIN_S
         while not self.is_listening():
             if self.process.poll() is not None or time.monotonic() > until:
