@@ -20,7 +20,7 @@ from shoal.catalog.proof import LINE, TASK, Prove, Proved
 from shoal.catalog.registry import Registry
 from shoal.observe import log as logs
 from shoal.protocol.envelope import Envelope, Job
-from shoal.protocol.errors import Conflict, DeadlineExceeded, InvalidInput, ResourceExhausted
+from shoal.protocol.errors import Conflict, DeadlineExceeded, InvalidInput, NoNode, NotFound
 from shoal.protocol.status import NodeStatus
 from shoal.queue import Inbox, Queue
 
@@ -111,7 +111,7 @@ class Publisher:
         return Published(proved, version, is_new=version.at == change.at)
 
     def check(self, name: str, base: str = "") -> None:
-        """What can be said before a file is here. Raises Conflict, InvalidInput, ModelNotFound."""
+        """Before any file is here. Raises Conflict, InvalidInput, ModelNotFound, NoNode, NotFound."""
         check_name(name)
         if name in self._pushing:
             raise Conflict(f"{name} is being pushed by another just now; look at that first, then push again")
@@ -121,6 +121,7 @@ class Publisher:
             )
         if base:
             self._check_base(base)
+        self._check_provers()
 
     async def alias(self, name: str, alias: str, version: int, who: str, note: str = "") -> NameState:
         """`version` 0 is the current one. Raises InvalidInput, ModelNotFound, Conflict; so do the next three."""
@@ -196,16 +197,18 @@ class Publisher:
             )
 
     def _check_provers(self) -> None:
-        stores = {node.objects for node in self._nodes() if not node.draining} - {""}
-        if self._objects not in stores:
-            raise ResourceExhausted(
+        """Raises NoNode, where one may come; NotFound where those that are there never could."""
+        at_work = [node for node in self._nodes() if not node.draining]
+        if not at_work:
+            raise NoNode("no node is there that could prove a push; `shoal node` starts one, then ask again")
+        if self._objects not in (stores := {node.objects for node in at_work} - {""}):
+            raise NotFound(
                 "no node here can prove a push: that takes an object store which gateways and nodes share "
                 f"(`--objects`), and {'those of the nodes are others' if stores else 'no node has any'}",
                 setting="--objects",
             )
 
     async def _prove(self, asked: Prove) -> Proved:
-        self._check_provers()
         body = proof.question(msgspec.structs.replace(asked, objects=self._objects))
         now = time.time()
         envelope = Envelope(
