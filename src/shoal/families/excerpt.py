@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tokenizers import Encoding, Tokenizer
 
+from shoal.families.known_words import KnownWords
 from shoal.protocol.errors import InputTooLong, ShoalError
 from shoal.protocol.items import Truncate
 
@@ -46,18 +47,26 @@ class Content(NamedTuple):
 class Excerpts:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._words = KnownWords(tokenizer)
         added = tokenizer.get_added_tokens_decoder().values()
         # A cut through an added token ("[MA") makes it words, so tokens this near to a cut are not trusted.
         self._margin = 64 + max((len(token.content) for token in added), default=0)
 
     def read(self, asks: Collection[Ask]) -> dict[Ask, Content | ShoalError]:
         """More than `room` tokens, or all there are."""
-        short = [ask for ask in asks if not ask.is_long]
-        encodings = self._tokenizer.encode_batch_fast([ask.text for ask in short], add_special_tokens=False)
-        contents: dict[Ask, Content | ShoalError] = {
-            ask: Content(encoding.ids) for ask, encoding in zip(short, encodings, strict=True)
-        }
-        return contents | {ask: self._read_long(ask) for ask in asks if ask.is_long}
+        contents: dict[Ask, Content | ShoalError] = {}
+        unknown: list[Ask] = []
+        for ask in asks:
+            if ask.is_long:
+                contents[ask] = self._read_long(ask)
+            elif (ids := self._words.read(ask.text)) is not None:
+                contents[ask] = Content(ids)
+            else:
+                unknown.append(ask)
+        encodings = self._tokenizer.encode_batch_fast([ask.text for ask in unknown], add_special_tokens=False)
+        for ask, encoding in zip(unknown, encodings, strict=True):
+            contents[ask] = Content(encoding.ids)
+        return contents
 
     def _read_long(self, ask: Ask) -> Content | ShoalError:
         window = ask.window

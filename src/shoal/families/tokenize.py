@@ -75,7 +75,7 @@ class TextReader:
         asks = [Ask(text, room, item.truncate) for text in texts]
         # An error names the length that was seen, and of two long texts the longer is cut first.
         exact = item.truncate == "error" or (len(asks) == 2 and all(ask.is_long for ask in asks))
-        return [ask._replace(exact=exact) for ask in asks]
+        return [ask._replace(exact=True) for ask in asks] if exact else asks
 
     def _tokens(self, item: Item) -> Output:
         """However long the text is, and with the markers that the tokenizer itself puts around it."""
