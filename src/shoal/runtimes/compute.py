@@ -4,6 +4,7 @@ Runs on the host's threads; knows nothing of sockets. Of which request an item i
 """
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 
@@ -72,7 +73,9 @@ def _fault_of(error: BaseException) -> ShoalError:
 
 def _output(prepared: Prepared, row: dict[str, Array]) -> Output:
     for name, values in row.items():
-        if not np.isfinite(values).all():
+        flat = values.reshape(-1)
+        # The sum of squares says it sooner, but where numbers are so great that it is not finite itself.
+        if not (math.isfinite(np.dot(flat, flat)) or np.isfinite(flat).all()):
             fault = NonFiniteOutput(f"the model gave a {name} that is not finite for this item").fault()
             return Output(tokens=prepared.tokens, truncated=prepared.truncated, fault=fault)
     tensors = {name: Tensor.of(values) for name, values in row.items()}
