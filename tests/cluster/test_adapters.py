@@ -91,7 +91,7 @@ def metric(server, name: str) -> float:
 
 async def test_adapters_and_their_base_asked_at_once_give_each_request_its_own(store, base):
     models = [base, *LORAS[:2]]
-    with serving(store.home, "--pin", base) as server:
+    with serving(store.home, "--pin", base, "--max-wait", "600") as server:
         async with client_of(server.url) as client:
             known = await Known(client, models).learn()
             await ask_mixed(client, known, models, requests=240, askers=24)
