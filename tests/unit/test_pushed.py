@@ -52,6 +52,12 @@ def test_a_name_is_its_current_version_and_versions_and_aliases_are_asked_for_be
         find(pushed, f"{NAME}@7")
 
 
+def test_where_models_were_pushed_another_one_is_not_waited_for(pushed):
+    pushed.learn(named(NAME, push(NAME, 1)))
+    with pytest.raises(ModelNotFound, match=f"shoal add {VIRTUAL}"):
+        SharedCatalog(pushed, nodes=lambda: 1).resolve(VIRTUAL)
+
+
 def test_an_older_state_changes_nothing_and_a_rollback_is_a_newer_one(pushed):
     second = named(NAME, push(NAME, 1), push(NAME, 2))
     assert pushed.learn(second)

@@ -128,7 +128,7 @@ class SharedCatalog:
         models = self._held()
         if not models and not self._nodes():
             raise NoNode("no node has joined this pool; `shoal node` starts one, then ask again")
-        if not models:
+        if not models and not self._pushed.models():
             raise ModelLoading(
                 "no node of this pool has a model yet; `shoal add NAME` where one runs brings it", model=asked
             )
